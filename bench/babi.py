@@ -24,6 +24,7 @@ from bench.entry import find_data, parse
 from bench.results import write
 from regard.data.stories import read_stories
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.report.table import Table
 from regard.tasks.babi import Babi
 
@@ -48,7 +49,7 @@ def error(model: regard.Model, path: Path) -> float:
     """Per cent of a file's questions that are answered wrongly."""
     assert isinstance(model.task, Babi)
     stories = read_stories(path)
-    outputs = model.task.run([model.net], stories, Search())
+    outputs = model.task.run(TorchEngine(model.net), stories, Search())
     return 100.0 * statistics.mean(best.text != story.answer for (best,), story in zip(outputs, stories, strict=True))
 
 

@@ -36,13 +36,13 @@ Decode = Callable[[Rows, int], None]
 
 def regard(shape: dict[str, int]) -> list[Decode]:
     """Ours, as it comes."""
-    from regard.decode import Search, SpecialTokens, generate
+    from regard.decode import Request, Search, SpecialTokens, generate
     from regard.families import transformer
 
     net = transformer.spec(**shape, vocab=VOCAB, dropout=0.0).build(seed=1).eval()  # type: ignore[arg-type]
 
     def decode(rows: Rows, beam: int) -> None:
-        found = generate([net], rows, Search(beam=beam, max_length=WRITTEN), SpecialTokens(BOS, NEVER, PAD))
+        found = generate([net], Request(rows, Search(beam=beam, max_length=WRITTEN), SpecialTokens(BOS, NEVER, PAD)))
         assert all(len(each[0].tokens) == WRITTEN for each in found)
 
     return [decode]
@@ -50,7 +50,7 @@ def regard(shape: dict[str, int]) -> list[Decode]:
 
 def native(shape: dict[str, int], precision: Literal["float32", "int8"]) -> list[Decode]:
     """Our native engine: it divides sentences among workers, or shares the work of one, by itself."""
-    from regard.decode import Search, SpecialTokens
+    from regard.decode import Request, Search, SpecialTokens
     from regard.engine.choose_engine import open_native
     from regard.families import transformer
 
@@ -58,7 +58,7 @@ def native(shape: dict[str, int], precision: Literal["float32", "int8"]) -> list
     engine = open_native(net, precision, torch.get_num_threads())
 
     def decode(rows: Rows, beam: int) -> None:
-        found = engine.decode(rows, Search(beam=beam, max_length=WRITTEN), SpecialTokens(BOS, NEVER, PAD))
+        found = engine.decode(Request(rows, Search(beam=beam, max_length=WRITTEN), SpecialTokens(BOS, NEVER, PAD)))
         assert all(len(each[0].tokens) == WRITTEN for each in found)
 
     return [decode]

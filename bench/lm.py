@@ -183,7 +183,7 @@ def size() -> dict[str, int]:
 
 
 def write_regard() -> Turn:
-    from regard.decode import Search, SpecialTokens, generate
+    from regard.decode import Request, Search, SpecialTokens, generate
     from regard.families import gpt
 
     net, search = (
@@ -192,19 +192,19 @@ def write_regard() -> Turn:
     )
 
     def turn() -> int:
-        return len(generate([net], [prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
+        return len(generate([net], Request([prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0)))[0][0].tokens)
 
     return turn
 
 
 def write_native(precision: Literal["float32", "int8"]) -> Turn:
-    from regard.decode import Search, SpecialTokens
+    from regard.decode import Request, Search, SpecialTokens
     from regard.engine.choose_engine import open_native
     from regard.families import gpt
 
     engine = open_native(gpt.spec(dropout=0.0, **size()).build(seed=1).eval(), precision, torch.get_num_threads())
     search = Search(beam=1, max_extra=WRITTEN, repetition_guard=False)
-    return lambda: len(engine.decode([prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
+    return lambda: len(engine.decode(Request([prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0)))[0][0].tokens)
 
 
 def write_hf() -> Turn:

@@ -23,9 +23,7 @@ from bench.results import write
 from bench.target import SMOKE_LINES, lines, train_some
 from regard.api import Model
 from regard.conversion.convert import convert
-from regard.decode import Hypothesis, Search, SpecialTokens
-from regard.decode.engine import find_engine
-from regard.engine.torch_engine import TorchEngine
+from regard.decode import Hypothesis, Request, Search, SpecialTokens
 from regard.metrics import METRICS
 from regard.report.table import Table
 
@@ -54,10 +52,10 @@ def run(model: Model, texts: Sequence[str], search: Search) -> tuple[list[list[H
     task = model.task
     sources = task.encode_inputs(texts, task.Options())  # type: ignore[attr-defined]
     special = SpecialTokens.of(model.tokenizer)
-    engine = find_engine([model.net]) or TorchEngine(model.net)
-    engine.decode(sources[:8], search, special)
+    engine = model.engine
+    engine.decode(Request(sources[:8], search, special))
     began = time.perf_counter()
-    found = engine.decode(sources, search, special)
+    found = engine.decode(Request(sources, search, special))
     return found, time.perf_counter() - began
 
 

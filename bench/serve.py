@@ -168,8 +168,11 @@ def measure_offline(folder: str, engine: str, lines: Sequence[str], seconds: flo
 def serve_peer(folder: str, port: int) -> None:
     """CTranslate2 behind FastAPI: a thread per request, each decoded by itself."""
     import regard
+    from bench.ctranslate2_engine import CTranslate2Engine
+    from regard.engine.native_engine import read_threads
 
-    model, app = regard.load(folder, engine="ctranslate2"), FastAPI()
+    model, app = regard.load(folder, engine="torch"), FastAPI()
+    model.engine = CTranslate2Engine(model.net, threads=read_threads())
 
     @app.post("/run")
     def run(body: dict[str, list[str]]) -> dict[str, list[str]]:

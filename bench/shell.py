@@ -28,6 +28,7 @@ from bench.results import write
 from regard.api import Model
 from regard.conversion.convert import convert
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.families import transformer
 from regard.files.folder import read_folder
 from regard.report.table import Table
@@ -67,11 +68,11 @@ def make_folders(home: Path, shape: str, beam: int, names: Sequence[str]) -> Non
     net = transformer.spec(**shape_of(shape), vocab=tokenizer.size, dropout=0.0, length=128).build(seed=1).eval()  # type: ignore[arg-type]
     task = Translate(TranslateData(max_length=128), tokenizer)
     search = Search(beam=beam, max_length=WRITTEN, length_penalty="power", alpha=1.0, repetition_guard=False)
-    ours = Model(net, task, search, home).save(home / "float32")
+    ours = Model(TorchEngine(net), task, search, home).save(home / "float32")
     convert(ours, home / "int8", to="int8")
     for kind in (kind for kind in KINDS if f"ctranslate2 {kind}" in names):
-        from regard.engine.ctranslate2_engine import convert as to_ctranslate2
-        from regard.engine.ctranslate2_engine import name_token
+        from bench.ctranslate2_engine import convert as to_ctranslate2
+        from bench.ctranslate2_engine import name_token
 
         spec = to_ctranslate2(net)
         spec.config.bos_token = spec.config.decoder_start_token = name_token(tokenizer.bos)

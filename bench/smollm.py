@@ -21,7 +21,7 @@ from bench.entry import Mode, choose, lack, parse
 from bench.race import best_and_median, race, serve
 from bench.results import write
 from regard.conversion import gguf
-from regard.decode import Constraints, Search, SpecialTokens
+from regard.decode import Constraints, Request, Search, SpecialTokens
 from regard.engine.choose_engine import open_native
 from regard.engine.native_engine import NativeEngine, Precision
 from regard.files.tensors import pack
@@ -162,7 +162,7 @@ def continue_native(path: Path, precision: Precision) -> Continue:
 
     def write_tokens(ids: list[int], count: int) -> tuple[int, ...]:
         search = Search(beam=1, max_extra=count)
-        return engine.decode([ids], search, SPECIAL, constraints=Constraints())[0][0].tokens
+        return engine.decode(Request([ids], search, SPECIAL, Constraints()))[0][0].tokens
 
     return write_tokens
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.conversion import hf
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from regard.model.net import Net
 from tests.conversion.tiny import BOTH, DECODERS, VOCAB, make, put, saved
 
@@ -74,7 +74,7 @@ def test_the_same_tokens(name: str, beam: int, tmp_path: Path) -> None:
     wanted = [tokens for rows in by_length for tokens in theirs(name, model, rows, beam)]
     search = Search(beam=beam, length_penalty="power", alpha=0.6, max_extra=EXTRA, repetition_guard=False)
     given = [row for rows in by_length for row in rows]
-    found = generate([net], given, search, SpecialTokens(start, eos, pad))
+    found = generate([net], Request(given, search, SpecialTokens(start, eos, pad)))
     assert [h.tokens for (h,) in found] == wanted
     assert len(set(wanted)) > 12, "outputs should be of many kinds"
     assert len({len(tokens) for tokens in wanted}) > 2, "and end at several lengths"

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode import Hypothesis, Search, generate
+from regard.decode import Hypothesis, Request, Search, generate
 from regard.decode.beam import beam_search
 from regard.decode.ensemble import Ensemble
 from regard.decode.token_constraints import BannedTokens
@@ -45,7 +45,7 @@ def test_all_sentences_at_once_find_what_a_slow_search_finds_for_each(
 ) -> None:
     says = random_says(seed, vocab, bias)
     sources = some_sources(seed, 5, max(vocab, 4))
-    found = generate([Oracle(says, vocab)], sources, search, MARKS, batch_tokens=tokens)  # type: ignore[list-item]
+    found = generate([Oracle(says, vocab)], Request(sources, search, MARKS), batch_tokens=tokens)  # type: ignore[list-item]
     for source, each in zip(sources, found, strict=True):
 
         def next_of(written: tuple[int, ...], source: list[int] = source) -> torch.Tensor:
@@ -59,7 +59,7 @@ def test_all_sentences_at_once_find_what_a_slow_search_finds_for_each(
 def test_states_that_move_with_the_beam_equal_computing_everything_again(search: Search, seed: int, norm: str) -> None:
     net = tiny(seed, norm=norm)
     sources = some_sources(seed, 4)
-    found = generate([net], sources, search, MARKS)
+    found = generate([net], Request(sources, search, MARKS))
     with torch.no_grad():
         for source, each in zip(sources, found, strict=True):
 
@@ -86,7 +86,7 @@ def test_a_beam_as_wide_as_all_outputs_is_exhaustive(penalty: str, limit: int, s
             said = torch.tensor([says(tuple(source), path[:i]) for i in range(len(path))], dtype=torch.float64)
             total = float(said.log_softmax(-1).gather(1, torch.tensor(path).view(-1, 1)).sum())
             wanted.append(Hypothesis(written, total, total / search.divisor(len(path))))
-    (found,) = generate([Oracle(says, vocab)], [source], search, MARKS)  # type: ignore[list-item]
+    (found,) = generate([Oracle(says, vocab)], Request([source], search, MARKS))  # type: ignore[list-item]
     assert [h.tokens for h in found] == [h.tokens for h in sorted(wanted, key=lambda h: -h.score)]
     assert [h.score for h in found] == pytest.approx(sorted((h.score for h in wanted), reverse=True), abs=1e-12)
 
@@ -95,7 +95,7 @@ def test_a_beam_as_wide_as_all_outputs_is_exhaustive(penalty: str, limit: int, s
 def test_without_a_penalty_a_beam_of_one_is_greedy(seed: int) -> None:
     net, search = tiny(seed), Search(beam=1, length_penalty="none", max_extra=5, repetition_guard=False)
     for source in some_sources(seed, 6):
-        (greedy,) = generate([net], [source], search, MARKS)
+        (greedy,) = generate([net], Request([source], search, MARKS))
         ids = torch.tensor([source])
         limits = torch.tensor([search.limit(len(source))])
         steps = Ensemble([net], (ids, Coords.span(len(source))), rows=1, capacity=int(limits))
@@ -117,7 +117,7 @@ def test_the_papers_penalty() -> None:
 def test_a_score_is_the_log_probability_over_the_penalty_of_its_length(penalty: str, beam: int) -> None:
     search = Search(beam=beam, n_best=beam, length_penalty=penalty, alpha=0.7, max_extra=2, repetition_guard=False)  # type: ignore[arg-type]
     sources = some_sources(1, 20)
-    for source, found in zip(sources, generate([tiny(1)], sources, search, MARKS), strict=True):
+    for source, found in zip(sources, generate([tiny(1)], Request(sources, search, MARKS)), strict=True):
         for h in found:
             length = min(len(h.tokens) + 1, search.limit(len(source)))
             assert h.score == pytest.approx(h.log_prob / search.divisor(length))
@@ -129,7 +129,7 @@ def test_limits_follow_the_source_up_to_the_longest(beam: int) -> None:
     never = Oracle(lambda source, written: [-1e9, 0, 0, 1, 1.5, 0.5], 6)
     sources = [[3] * n for n in (1, 2, 5, 9)]
     search = Search(beam=beam, max_extra=3, max_length=7, repetition_guard=False)
-    found = generate([never], sources, search, MARKS)  # type: ignore[list-item]
+    found = generate([never], Request(sources, search, MARKS))  # type: ignore[list-item]
     assert [len(h[0].tokens) for h in found] == [4, 5, 7, 7]
     assert Search(max_extra=0, max_length=None).limit(0) == 1, "there always is room for the end mark"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import Search, generate
+from regard.decode import Request, Search, generate
 from regard.decode.beam import beam_search
 from regard.decode.ensemble import Ensemble, check_state_memory
 from regard.decode.generation import pad_rows
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.numeric
 @pytest.mark.parametrize("search", [Search(beam=1), Search(beam=4, n_best=4), Search(sample=True)])
 def test_two_equal_models_are_one(search: Search) -> None:
     net, sources = tiny(2), some_sources(2, 10)
-    one, two = (generate(nets, sources, search, MARKS) for nets in ([net], [net, tiny(2)]))
+    one, two = (generate(nets, Request(sources, search, MARKS)) for nets in ([net], [net, tiny(2)]))
     assert [[h.tokens for h in each] for each in two] == [[h.tokens for h in each] for each in one]
     for a, b in zip(one, two, strict=True):
         assert [h.score for h in b] == pytest.approx([h.score for h in a], abs=1e-12)

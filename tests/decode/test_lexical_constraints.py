@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode import Constraints, Hypothesis, Search, generate, score
+from regard.decode import Constraints, Hypothesis, Request, Search, generate, score
 from regard.decode.lexical_constraints import MAX_BEAM, TermConstraint, interleave_needs, widen_beam
 from regard.errors import DataError, SpecError
 from tests.decode.toys import EOS, MARKS, Oracle, close, random_says, some_sources, tiny
@@ -40,9 +40,7 @@ def test_every_output_has_its_terms(
     prefixes = [[3], [], [4, 3], [5, 5]] if forced else None
     search = Search(beam=beam, n_best=beam, max_extra=11, max_length=longest, repetition_guard=guard)
     try:
-        found = generate(
-            [oracle], sources, search, MARKS, constraints=Constraints(prefixes=prefixes, must_include=must)
-        )  # type: ignore[list-item]
+        found = generate([oracle], Request(sources, search, MARKS, Constraints(prefixes=prefixes, must_include=must)))  # type: ignore[list-item]
     except DataError as error:
         assert "there is room for" in str(error)
         assert max(sum(map(len, row)) for row in must) + 2 * forced > 9
@@ -59,12 +57,12 @@ def test_every_output_has_its_terms(
 def test_a_row_is_the_same_alone_and_without_terms_it_is_as_ever(seed: int, beam: int) -> None:
     net, sources, search = tiny(seed), some_sources(seed, 6), Search(beam=beam, max_extra=8)
     must = [[], [[4, 5]], [[3], [8, 7]], [], [[6, 6, 6]], [[4], [4, 5]]]
-    found = generate([net], sources, search, MARKS, constraints=Constraints(must_include=must))
-    free = generate([net], sources, search, MARKS)
+    found = generate([net], Request(sources, search, MARKS, Constraints(must_include=must)))
+    free = generate([net], Request(sources, search, MARKS))
     for source, row, each, without in zip(sources, must, found, free, strict=True):
         if not row:
             assert close(each, without)
-        assert close(each, generate([net], [source], search, MARKS, constraints=Constraints(must_include=[row]))[0])
+        assert close(each, generate([net], Request([source], search, MARKS, Constraints(must_include=[row])))[0])
         ended = len(each[0].tokens) < search.limit(len(source))
         target = [*each[0].tokens, EOS] if ended else each[0].tokens
         assert each[0].log_prob == pytest.approx(score(net, [source], [target], MARKS)[0])
@@ -84,23 +82,23 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_best_of_those_with_the_terms(ro
                 total = float(said.log_softmax(-1).gather(1, torch.tensor(path).view(-1, 1)).sum())
                 wanted.append(Hypothesis(written, total, total / search.divisor(len(path))))
     wanted.sort(key=lambda h: -h.score)
-    (found,) = generate([Oracle(says, 5)], [list(source)], search, MARKS, constraints=Constraints(must_include=[row]))  # type: ignore[list-item]
+    (found,) = generate([Oracle(says, 5)], Request([list(source)], search, MARKS, Constraints(must_include=[row])))  # type: ignore[list-item]
     assert close(found, wanted)
 
 
 def test_a_term_that_the_model_wants_anyway_changes_nothing() -> None:
     net, sources = tiny(3), some_sources(3, 8)
     search = Search(beam=6, max_extra=8)
-    free = generate([net], sources, search, MARKS)
+    free = generate([net], Request(sources, search, MARKS))
     must = [[h.tokens[1:3]] if len(h.tokens) > 2 else [] for (h,) in free]
     assert sum(map(bool, must)) > 2
-    found = generate([net], sources, search, MARKS, constraints=Constraints(must_include=must))
+    found = generate([net], Request(sources, search, MARKS, Constraints(must_include=must)))
     assert all(new[0].score >= old[0].score - 1e-9 for old, new in zip(free, found, strict=True))
 
 
 def test_the_guard_lets_a_term_repeat_itself() -> None:
     loud = Oracle(lambda source, written: [-9.0, -9.0, -9.0, -9.0, 0.0, -9.0], 6)
-    ((h,),) = generate([loud], [[5, EOS]], Search(beam=2), MARKS, constraints=Constraints(must_include=[[[4] * 12]]))  # type: ignore[list-item]
+    ((h,),) = generate([loud], Request([[5, EOS]], Search(beam=2), MARKS, Constraints(must_include=[[[4] * 12]])))  # type: ignore[list-item]
     assert holds(h.tokens, [4] * 12)
     assert not holds(h.tokens, [4] * 13)
 
@@ -108,10 +106,7 @@ def test_the_guard_lets_a_term_repeat_itself() -> None:
 def test_terms_may_take_all_the_room_there_is() -> None:
     ((h,),) = generate(
         [tiny(1)],
-        [[4, EOS]],
-        Search(beam=2, max_length=5),
-        MARKS,
-        constraints=Constraints(must_include=[[[7, 8], [6, 5, 4]]]),
+        Request([[4, EOS]], Search(beam=2, max_length=5), MARKS, Constraints(must_include=[[[7, 8], [6, 5, 4]]])),
     )
     assert sorted([h.tokens[:2], h.tokens[2:]], key=len) in ([(7, 8), (6, 5, 4)], [(6, 5), (4, 7, 8)])
 
@@ -148,7 +143,7 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("regard.decode.generation"), "_count_workers", lambda device, rows: 3)
     sources, draw = some_sources(8, 12), random.Random(8)
     must = [[[draw.randrange(3, 9)] for _ in range(i % 3)] for i in range(12)]
-    found = generate([tiny(8)], sources, Search(max_extra=5), MARKS, constraints=Constraints(must_include=must))
+    found = generate([tiny(8)], Request(sources, Search(max_extra=5), MARKS, Constraints(must_include=must)))
     assert all(holds(h[0].tokens, term) for h, row in zip(found, must, strict=True) for term in row)
 
 
@@ -166,4 +161,4 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_what_cannot_be_is_refused(search: Search, must: list[list[list[int]]], error: type, said: str) -> None:
     with pytest.raises(error, match=said):
-        generate([tiny(1)], [[4, EOS]], search, MARKS, constraints=Constraints(banned=[6], must_include=must))
+        generate([tiny(1)], Request([[4, EOS]], search, MARKS, Constraints(banned=[6], must_include=must)))

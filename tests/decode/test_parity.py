@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from tests.decode.marian import BOS, EOS, PAD, VOCAB, pair, their_generate
 
 pytestmark = pytest.mark.numeric
@@ -27,7 +27,7 @@ def test_greedy_writes_the_same(seed: int, bias: float, start: int) -> None:
     given = sources()
     wanted = their_generate(theirs, given, extra=EXTRA, start=start, num_beams=1)
     search = Search(beam=1, max_extra=EXTRA, repetition_guard=False)
-    found = generate([ours], given, search, SpecialTokens(start, EOS, PAD), batch_tokens=100)
+    found = generate([ours], Request(given, search, SpecialTokens(start, EOS, PAD)), batch_tokens=100)
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in wanted]
     room = [len(s) + EXTRA - len(h.tokens) for s, (h,) in zip(given, found, strict=True)]
     assert min(room) == 0, "some outputs should reach the limit"
@@ -46,7 +46,7 @@ def test_beams_write_the_same_with_equal_scores(seed: int, bias: float, start: i
     search = Search(
         beam=beam, n_best=beam, length_penalty="power", alpha=alpha, max_extra=EXTRA, repetition_guard=False
     )
-    found = generate([ours], given, search, SpecialTokens(start, EOS, PAD))
+    found = generate([ours], Request(given, search, SpecialTokens(start, EOS, PAD)))
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     for ours_each, theirs_each in zip(found, wanted, strict=True):
         assert [h.score for h in ours_each] == pytest.approx([h.score for h in theirs_each], abs=1e-5)
@@ -57,5 +57,5 @@ def test_without_a_penalty_the_same_as_with_an_exponent_of_zero() -> None:
     theirs, ours = pair(seed, eos_bias=bias, start=start)
     wanted = their_generate(theirs, sources(), extra=EXTRA, start=start, num_beams=4, length_penalty=0.0)
     search = Search(beam=4, length_penalty="none", max_extra=EXTRA, repetition_guard=False)
-    found = generate([ours], sources(), search, SpecialTokens(start, EOS, PAD))
+    found = generate([ours], Request(sources(), search, SpecialTokens(start, EOS, PAD)))
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in wanted]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from regard.decode import Search, generate
+from regard.decode import Request, Search, generate
 from regard.decode.sample import draw_uniform, make_sampler, truncate
 from regard.errors import SpecError
 from tests.decode.toys import MARKS, scratch, some_sources, tiny
@@ -117,20 +117,20 @@ def normal(probs: Tensor) -> Tensor:
 def test_the_same_input_draws_the_same_output_in_any_batch() -> None:
     net, sources = tiny(3), some_sources(3, 12)
     search = Search(sample=True, top_p=0.9, max_extra=6, seed=11)
-    together = generate([net], sources, search, MARKS)
-    assert together == generate([net], sources, search, MARKS)
+    together = generate([net], Request(sources, search, MARKS))
+    assert together == generate([net], Request(sources, search, MARKS))
     for tokens in (1, 7, 20):
-        apart = generate([net], sources, search, MARKS, batch_tokens=tokens)
+        apart = generate([net], Request(sources, search, MARKS), batch_tokens=tokens)
         assert [h.tokens for (h,) in apart] == [h.tokens for (h,) in together]
         assert [h.log_prob for (h,) in apart] == pytest.approx([h.log_prob for (h,) in together])
-    again = generate([net], sources, Search(sample=True, top_p=0.9, max_extra=6, seed=12), MARKS)
+    again = generate([net], Request(sources, Search(sample=True, top_p=0.9, max_extra=6, seed=12), MARKS))
     assert [h.tokens for (h,) in again] != [h.tokens for (h,) in together], "another seed, another draw"
 
 
 def test_equal_inputs_draw_different_outputs_as_likely_as_the_model_says() -> None:
     net, source, count = tiny(4, vocab=6), [3, 4, 0], 2000
     search = Search(sample=True, max_length=1, repetition_guard=False, seed=5)
-    found = generate([net], [source] * count, search, MARKS)
+    found = generate([net], Request([source] * count, search, MARKS))
     drawn = torch.tensor([h.tokens[0] if h.tokens else 0 for (h,) in found])
     probs = scratch(net, source, []).exp().detach()
     probs[[MARKS.bos, MARKS.pad]] = 0
@@ -139,9 +139,9 @@ def test_equal_inputs_draw_different_outputs_as_likely_as_the_model_says() -> No
 
 def test_a_cold_draw_is_greedy() -> None:
     net, sources = tiny(6), some_sources(6, 10)
-    cold = generate([net], sources, Search(sample=True, temperature=0.001), MARKS)
-    assert cold == generate([net], sources, Search(beam=1), MARKS)
-    assert generate([net], sources, Search(sample=True, top_k=1), MARKS) == cold
+    cold = generate([net], Request(sources, Search(sample=True, temperature=0.001), MARKS))
+    assert cold == generate([net], Request(sources, Search(beam=1), MARKS))
+    assert generate([net], Request(sources, Search(sample=True, top_k=1), MARKS)) == cold
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate
+from regard.decode import Constraints, Draw, Hypothesis, Request, Search, SpecialTokens, generate
 from regard.decode.generation import start_batch
 from regard.decode.search_batch import SearchBatch
 from regard.errors import StateError
@@ -46,12 +46,12 @@ SOURCES = [[3, 4, EOS], [5, EOS], [6, 7, 8, 9, EOS], [4, 4, EOS], [10, 3, 5, 6, 
 
 def run_apart(net: Net, search: Search) -> list[list[Hypothesis]]:
     return [
-        generate([net], [source], search, SPECIAL, draw=Draw([i]))[0] for i, source in enumerate(SOURCES)
+        generate([net], Request([source], search, SPECIAL, draw=Draw([i])))[0] for i, source in enumerate(SOURCES)
     ]  # each in a batch of its own
 
 
 def enter(net: Net, search: Search, i: int) -> SearchBatch:
-    batch = start_batch([net], [SOURCES[i]], search, SPECIAL, draw=Draw([i]), seeds=[search.seed])
+    batch = start_batch([net], Request([SOURCES[i]], search, SPECIAL, draw=Draw([i])), seeds=[search.seed])
     batch.keys = [i]
     return batch
 
@@ -86,7 +86,7 @@ def test_sequences_that_join_one_by_one(name: str, way: str) -> None:
 @pytest.mark.parametrize("way", SEARCHES)
 def test_a_sequence_that_is_dropped_changes_nothing(way: str) -> None:
     net, search = NETS["transformer"], SEARCHES[way]
-    batch = start_batch([net], SOURCES, search, SPECIAL, draw=Draw(range(len(SOURCES))))
+    batch = start_batch([net], Request(SOURCES, search, SPECIAL, draw=Draw(range(len(SOURCES)))))
     found = dict(batch.step().done)
     batch.drop([0, 2])
     assert not {0, 2} & set(batch.keys)
@@ -103,7 +103,7 @@ def test_batches_that_cannot_join() -> None:
     one, other = enter(net, search, 0), enter(net, search, 0)
     with pytest.raises(StateError, match="have the key 0; set `keys`"):
         one.join(other)
-    prefix = start_batch([net], [SOURCES[1]], search, SPECIAL, constraints=Constraints(prefixes=[[3]]))
+    prefix = start_batch([net], Request([SOURCES[1]], search, SPECIAL, Constraints(prefixes=[[3]])))
     prefix.keys = [9]
     with pytest.raises(StateError, match="same kinds of constraints"):
         one.join(prefix)

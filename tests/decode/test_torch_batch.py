@@ -6,16 +6,14 @@ import dataclasses
 
 import pytest
 
-from regard.decode import Constraints, Draw, Hypothesis, Search, generate
+from regard.decode import Constraints, Draw, Hypothesis, Request, Search, generate
 from regard.decode.engine import ContinuousBatch
 from regard.decode.torch_batch import TorchBatch
-from regard.engine.fixed_batch import FixedBatch
-from regard.engine.torch_engine import TorchEngine
 from regard.errors import NoRoom
 from regard.families import gpt
 from regard.model.net import Net
 from regard.nn.mixers import Lsh
-from tests.decode.test_search_batch import EOS, NETS, SEARCHES, SOURCES, SPECIAL, VOCAB, check_same
+from tests.decode.test_search_batch import NETS, SEARCHES, SOURCES, SPECIAL, VOCAB, check_same
 
 pytestmark = pytest.mark.numeric
 
@@ -45,7 +43,7 @@ def run(batch: ContinuousBatch, every: int = 1) -> tuple[list[list[Hypothesis]],
                 found[progress.sequence] = progress.hypotheses
 
     for i, (source, search, constraints) in enumerate(REQUESTS):
-        numbers.append(batch.add(SOURCES[source], search, SPECIAL, constraints=constraints, draw=Draw([i])))
+        numbers.append(batch.add(Request([SOURCES[source]], search, SPECIAL, constraints, draw=Draw([i]))))
         for _ in range(every):
             step()
     while len(batch):
@@ -55,7 +53,7 @@ def run(batch: ContinuousBatch, every: int = 1) -> tuple[list[list[Hypothesis]],
 
 def run_alone(net: Net) -> list[list[Hypothesis]]:
     return [
-        generate([net], [SOURCES[source]], search, SPECIAL, constraints=constraints, draw=Draw([i]))[0]
+        generate([net], Request([SOURCES[source]], search, SPECIAL, constraints, draw=Draw([i])))[0]
         for i, (source, search, constraints) in enumerate(REQUESTS)
     ]
 
@@ -74,19 +72,19 @@ def test_each_gets_what_it_gets_alone(name: str, every: int) -> None:
 
 def test_one_that_is_removed_makes_no_more_progress() -> None:
     batch = TorchBatch([NETS["transformer"]])
-    one, other = (batch.add(SOURCES[i], SEARCHES["beam"], SPECIAL) for i in (0, 2))
+    one, other = (batch.add(Request([SOURCES[i]], SEARCHES["beam"], SPECIAL)) for i in (0, 2))
     batch.step()
     assert batch.remove(one) and not batch.remove(one) and len(batch) == 1
     found = {progress.sequence for _ in range(20) if len(batch) for progress in batch.step()}
     assert found == {other} and len(batch) == 0 and not batch.remove(other)
-    waiting = batch.add(SOURCES[0], SEARCHES["beam"], SPECIAL)
+    waiting = batch.add(Request([SOURCES[0]], SEARCHES["beam"], SPECIAL))
     assert batch.remove(waiting) and batch.step() == []
 
 
 def test_what_cannot_be_met_is_refused_at_once() -> None:
     batch = TorchBatch([NETS["transformer"]])
     with pytest.raises(NoRoom, match="the required text has 20 tokens"):
-        batch.add(SOURCES[0], SEARCHES["greedy"], SPECIAL, constraints=Constraints(prefixes=[[5] * 20]))
+        batch.add(Request([SOURCES[0]], SEARCHES["greedy"], SPECIAL, Constraints(prefixes=[[5] * 20])))
     assert len(batch) == 0
 
 
@@ -96,25 +94,13 @@ def test_a_model_that_cannot_join_is_decoded_in_fixed_batches() -> None:
     net = spec.build().double().eval()
     assert net.spec.decoder is not None and not net.spec.decoder.joins
     batch = TorchBatch([net])
-    first = batch.add([3, 4], Search(beam=1, max_extra=3), SPECIAL)
+    first = batch.add(Request([[3, 4]], Search(beam=1, max_extra=3), SPECIAL))
     batch.step()
-    later = batch.add([5], Search(beam=1, max_extra=3), SPECIAL)
+    later = batch.add(Request([[5]], Search(beam=1, max_extra=3), SPECIAL))
     assert {progress.sequence for progress in batch.step()} == {first}
     over = []
     while len(batch):
         over += [progress.sequence for progress in batch.step() if progress.hypotheses is not None]
     assert over == [first, later]
-    first, later = (batch.add([3, 4], Search(beam=1, max_extra=n), SPECIAL) for n in (3, 4))  # other limits
+    first, later = (batch.add(Request([[3, 4]], Search(beam=1, max_extra=n), SPECIAL)) for n in (3, 4))  # other limits
     assert {progress.sequence for progress in batch.step()} == {first}
-
-
-def test_an_engine_that_decodes_whole_sentences() -> None:
-    net = NETS["transformer"]
-    batch = FixedBatch(TorchEngine(net))
-    numbers = [batch.add(SOURCES[s], search, SPECIAL, constraints=c) for s, search, c in REQUESTS]
-    assert batch.remove(numbers.pop()) and len(batch) == len(numbers)
-    found = {progress.sequence: progress.hypotheses or [] for progress in batch.step()}
-    assert len(batch) == 0
-    for number, (source, search, constraints) in zip(numbers, REQUESTS, strict=False):
-        check_same(found[number], generate([net], [SOURCES[source]], search, SPECIAL, constraints=constraints)[0])
-    assert EOS not in found[numbers[0]][0].tokens

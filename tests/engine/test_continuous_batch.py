@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from regard.decode import Constraints, Draw, Hypothesis, Search
-from regard.decode.engine import ContinuousBatch, Engine, stream_hypothesis
-from regard.decode.generation import stream_tokens
-from regard.engine.choose_engine import choose_engine, open_native, use_engine
-from regard.engine.ctranslate2_engine import CTranslate2Engine
+from regard.decode import Constraints, Draw, Hypothesis, Request, Search, stream_tokens
+from regard.decode.engine import ContinuousBatch, Engine
+from regard.engine.choose_engine import open_native
+from regard.engine.fallback_engine import FallbackEngine
 from regard.engine.native_library import NativeError
 from regard.engine.torch_engine import TorchEngine
 from regard.errors import NoRoom, SpecError
+from regard.model.net import Net
 from tests.engine.models import FAMILIES, SPECIAL, build, differ, make_sources
 
 pytestmark = pytest.mark.numeric
@@ -50,7 +52,7 @@ def test_joined_is_alone(name: str, threads: int) -> None:
             if waiting:
                 i = waiting.pop()
                 search, constraints, drawn = asked[i]
-                numbers[batch.add(sources[i], search, SPECIAL, constraints=constraints, draw=drawn)] = i
+                numbers[batch.add(Request([sources[i]], search, SPECIAL, constraints, draw=drawn))] = i
         for progress in batch.step():
             if progress.hypotheses is not None:
                 found[numbers[progress.sequence]] = progress.hypotheses
@@ -62,33 +64,33 @@ def test_joined_is_alone(name: str, threads: int) -> None:
     assert len(found) + len(left) == len(sources) and not left & found.keys()
     for i, hypotheses in found.items():
         search, constraints, drawn = asked[i]
-        alone = engine.decode([sources[i]], search, SPECIAL, constraints=constraints, draw=drawn)
+        alone = engine.decode(Request([sources[i]], search, SPECIAL, constraints, draw=drawn))
         assert not differ([hypotheses], alone)
     assert engine.open_batch().step() == []
 
 
-@pytest.mark.parametrize("kind", ["native", "torch", "ctranslate2"])
+@pytest.mark.parametrize("kind", ["native", "torch", "fallback"])
 def test_every_engine_has_batches(kind: str) -> None:
     net = build(FAMILIES["transformer"])
-    if kind == "ctranslate2":
-        pytest.importorskip("ctranslate2")
-    kinds = {"native": open_native, "torch": TorchEngine, "ctranslate2": CTranslate2Engine}
-    engine: Engine = kinds[kind](net)  # type: ignore[operator]
+    kinds: dict[str, Callable[[Net], Engine]] = {
+        "native": open_native,
+        "torch": TorchEngine,
+        "fallback": lambda net: FallbackEngine(open_native(net), TorchEngine(net)),
+    }
+    engine = kinds[kind](net)
     batch, wanted = engine.open_batch(), dict[int, list[Hypothesis]]()
     for i, source in enumerate(make_sources(net, 6)):
         search = Search(beam=1 + i % 2, max_extra=5, repetition_guard=False)
-        wanted[batch.add(source, search, SPECIAL)] = engine.decode([source], search, SPECIAL)[0]
-    gone = batch.add([4, 2], Search(), SPECIAL)
+        wanted[batch.add(Request([source], search, SPECIAL))] = engine.decode(Request([source], search, SPECIAL))[0]
+    gone = batch.add(Request([[4, 2]], Search(), SPECIAL))
     assert batch.remove(gone) and not batch.remove(99) and len(batch) == 6
     found = finish(batch)
     assert not differ([found[i] for i in wanted], [*wanted.values()])
-    batch.add([4, 2], Search(), SPECIAL)
+    batch.add(Request([[4, 2]], Search(), SPECIAL))
     batch.close()
     assert len(batch) == 0 and batch.step() == []
-    if kind == "ctranslate2":  # refuses when it decodes
-        return
     with pytest.raises(NoRoom):
-        batch.add([4, 2], Search(max_length=1), SPECIAL, constraints=Constraints(prefixes=[[4, 5, 6]]))
+        batch.add(Request([[4, 2]], Search(max_length=1), SPECIAL, Constraints(prefixes=[[4, 5, 6]])))
 
 
 def test_tokens_come_as_they_are_written() -> None:
@@ -97,28 +99,38 @@ def test_tokens_come_as_they_are_written() -> None:
     engine = open_native(net, threads=1)
     for search in (Search(beam=1, max_extra=9), Search(beam=1, sample=True, seed=3, max_extra=9)):
         batch, tokens = engine.open_batch(), []
-        batch.add([5, 9, 7], search, SPECIAL)
+        batch.add(Request([[5, 9, 7]], search, SPECIAL))
         while len(batch):
             (progress,) = batch.step()
             tokens += [] if progress.token is None else [progress.token]
             assert (progress.hypotheses is None) == bool(len(batch))
         assert progress.hypotheses is not None and progress.hypotheses[0].tokens == tuple(tokens)
         for each in (engine, TorchEngine(net)):
-            assert [*stream_hypothesis(each, [5, 9, 7], search, SPECIAL)] == tokens
+            assert [*stream_tokens(each, Request([[5, 9, 7]], search, SPECIAL))] == tokens
     batch = engine.open_batch()
-    batch.add([5, 9, 7], Search(beam=3, max_extra=4), SPECIAL)
+    batch.add(Request([[5, 9, 7]], Search(beam=3, max_extra=4), SPECIAL))
     while len(batch):
         assert [p.token for p in batch.step()] == [None]
     with pytest.raises(SpecError, match="beam search cannot stream"):
-        next(stream_hypothesis(engine, [5], Search(beam=3), SPECIAL))
+        next(stream_tokens(engine, Request([[5]], Search(beam=3), SPECIAL)))
 
 
-def test_a_net_streams_with_its_engine() -> None:
-    net = build(FAMILIES["gpt"])
-    search = Search(beam=1, max_extra=9)
-    wanted = [*stream_tokens([net], [5, 9, 7], search, SPECIAL)]
-    use_engine(net, choose_engine(net, "native"))
-    assert [*stream_tokens([net], [5, 9, 7], search, SPECIAL)] == wanted
+def test_a_fallback_batch_decodes_what_each_engine_can_together() -> None:
+    """Sequences that the first engine refuses are decoded by torch, beside the others, and each gives what it gives alone."""
+    net = build(FAMILIES["transformer"])
+    engine = FallbackEngine(open_native(net, threads=1), TorchEngine(net))
+    plain = Request([[5, 9, 7]], Search(beam=2, max_extra=9), SPECIAL)
+    terms = dataclasses.replace(plain, constraints=Constraints(must_include=[[[11, 12]]]))
+    assert engine.choose(plain) is engine.first and engine.choose(terms) is engine.rest
+    batch = engine.open_batch()
+    asked = {batch.add(request): request for request in (plain, terms, plain, terms)}
+    gone = batch.add(terms)
+    assert batch.remove(gone) and not batch.remove(gone) and len(batch) == 4
+    found = finish(batch)
+    assert found.keys() == asked.keys() and len(batch) == 0
+    for number, request in asked.items():
+        assert not differ([found[number]], engine.decode(request))
+    assert list(stream_tokens(engine, dataclasses.replace(plain, search=Search(beam=1))))
 
 
 def test_a_long_prompt_does_not_stop_the_others() -> None:
@@ -128,13 +140,13 @@ def test_a_long_prompt_does_not_stop_the_others() -> None:
     net = build(gpt.spec(width=16, depth=1, heads=2, vocab=53, length=1300, dropout=0.0))
     engine, search = open_native(net, threads=1), Search(beam=1, max_extra=6)
     batch, long = engine.open_batch(), [3 + i % 40 for i in range(1200)]
-    first = batch.add([5, 6], search, SPECIAL)
+    first = batch.add(Request([[5, 6]], search, SPECIAL))
     assert [p.sequence for p in batch.step()] == [first]
-    second = batch.add(long, search, SPECIAL)
+    second = batch.add(Request([long], search, SPECIAL))
     assert [p.sequence for p in batch.step()] == [first]
     assert [p.sequence for p in batch.step()] == [first]
     assert [p.sequence for p in batch.step()] == [first, second]
-    assert not differ([finish(batch)[second]], engine.decode([long], search, SPECIAL))
+    assert not differ([finish(batch)[second]], engine.decode(Request([long], search, SPECIAL)))
 
 
 def test_others_may_add_while_a_step_is_taken() -> None:
@@ -144,7 +156,7 @@ def test_others_may_add_while_a_step_is_taken() -> None:
 
     def add(part: range) -> None:
         for i in part:
-            numbers[batch.add(sources[i], search, SPECIAL)] = i
+            numbers[batch.add(Request([sources[i]], search, SPECIAL))] = i
 
     threads = [threading.Thread(target=add, args=(range(k, 40, 4),)) for k in range(4)]
     for thread in threads:
@@ -152,7 +164,7 @@ def test_others_may_add_while_a_step_is_taken() -> None:
     found = {}
     while any(thread.is_alive() for thread in threads) or len(batch):
         found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
-    alone = engine.decode(sources, search, SPECIAL)
+    alone = engine.decode(Request(sources, search, SPECIAL))
     assert len(found) == 40 and not differ([*found.values()], [alone[numbers[n]] for n in found])
 
 
@@ -165,16 +177,16 @@ def test_cache_of_batch_that_is_never_empty_stays_bounded(threads: int) -> None:
         largest.append(0)
         while over < 150 * (round_ + 1):
             while len(batch) < 32:
-                batch.add([5, 9, 7], Search(beam=5, max_extra=draw.randrange(2, 25)), SPECIAL)
+                batch.add(Request([[5, 9, 7]], Search(beam=5, max_extra=draw.randrange(2, 25)), SPECIAL))
             over += sum(p.hypotheses is not None for p in batch.step())
             largest[-1] = max(largest[-1], batch.cache_bytes)
     assert largest[3] <= 2 * largest[0]
     for _ in range(200):
-        batch.add([5, 9, 7], Search(beam=8, max_extra=40), SPECIAL)
+        batch.add(Request([[5, 9, 7]], Search(beam=8, max_extra=40), SPECIAL))
     for _ in range(30):
         batch.step()
     held = batch.cache_bytes
-    batch.add([5, 9, 7], Search(beam=1), SPECIAL)
+    batch.add(Request([[5, 9, 7]], Search(beam=1), SPECIAL))
     while len(batch) > 1:
         batch.step()
     assert batch.cache_bytes < held / 4
@@ -186,7 +198,7 @@ def test_requests_outside_the_model_do_not_join() -> None:
     batch = open_native(build(FAMILIES["gpt"]), threads=1).open_batch()
     for source in ([99], [-1], [], [5] * 99):
         with pytest.raises(NativeError, match=r"outside the vocabulary|no tokens|more positions|longer than"):
-            batch.add(source, Search(), SPECIAL)
+            batch.add(Request([source], Search(), SPECIAL))
     with pytest.raises(SpecError, match="engine native: terms"):
-        batch.add([5], Search(), SPECIAL, constraints=Constraints(must_include=[[[4]]]))
+        batch.add(Request([[5]], Search(), SPECIAL, Constraints(must_include=[[[4]]])))
     assert len(batch) == 0

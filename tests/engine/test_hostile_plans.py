@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Constraints, Search
+from regard.decode import Constraints, Request, Search
 from regard.engine.engine_plan import flatten_plan
 from regard.engine.native_engine import NativeEngine
 from regard.engine.native_library import NativeError, NativeModel, SearchSettings, TokenRows
@@ -174,13 +174,13 @@ FEW_THREADS = """
 import json, resource, sys
 from pathlib import Path
 from regard.engine.native_engine import NativeEngine
-from regard.decode import Search, SpecialTokens
+from regard.decode import Request, Search, SpecialTokens
 plan, data = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).read_bytes()
 now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (now + (400 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 engine = NativeEngine.open(plan, data, threads=256)
 resource.setrlimit(resource.RLIMIT_AS, (-1, resource.getrlimit(resource.RLIMIT_AS)[1]))
-print(len(engine.decode([[5, 2], [7, 2]], Search(beam=2, max_extra=3), SpecialTokens(bos=1, eos=2, pad=0))))
+print(len(engine.decode(Request([[5, 2], [7, 2]], Search(beam=2, max_extra=3), SpecialTokens(bos=1, eos=2, pad=0)))))
 """
 
 
@@ -198,11 +198,11 @@ def test_requests_outside_the_model_are_refused() -> None:
     search = Search(beam=2, max_extra=5)
     for source in ([99], [-1], []):
         with pytest.raises(NativeError, match=r"outside the vocabulary|no tokens"):
-            engine.decode([source], search, SPECIAL)
+            engine.decode(Request([source], search, SPECIAL))
     with pytest.raises(NativeError, match="longer than the model has positions"):
-        engine.decode([[5] * 99], search, SPECIAL)
+        engine.decode(Request([[5] * 99], search, SPECIAL))
     with pytest.raises(NativeError, match="outside the vocabulary"):
-        engine.decode([[5]], search, SPECIAL, constraints=Constraints(prefixes=[[77]]))
+        engine.decode(Request([[5]], search, SPECIAL, Constraints(prefixes=[[77]])))
     with pytest.raises(NativeError, match="this model has no encoder"):
         engine.encode([5])
 
@@ -224,6 +224,6 @@ def test_random_damage_never_crashes() -> None:
                     damaged[: draw.choice([None, draw.randrange(len(plan))])], data, precision=draw.randrange(3)
                 )
                 engine = NativeEngine(describe_model(net), model)
-                engine.decode([[5, 2], [7]], Search(beam=2, max_extra=4), SPECIAL)
+                engine.decode(Request([[5, 2], [7]], Search(beam=2, max_extra=4), SPECIAL))
             except (NativeError, CheckpointError) as refused:  # the second: what it computes is not a number
                 assert str(refused)

@@ -18,6 +18,7 @@ from regard.api.light_model import LightModel
 from regard.api.open_light import open_light
 from regard.decode import Search
 from regard.engine.engine_plan import PLAN
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, SpecError
 from regard.families import bert, gpt, transformer
 from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
@@ -53,7 +54,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.train(TEXTS, Bpe(vocab=60))
     net = build(transformer.spec(width=32, depth=2, heads=4, hidden=48, vocab=tokenizer.size, dropout=0.0, length=14))
     task = Translate(TranslateData(max_length=12), tokenizer)
-    return Model(net, task, Search(beam=3, max_extra=5), Path("x")).save(tmp_path_factory.mktemp("pairs") / "model")
+    return Model(TorchEngine(net), task, Search(beam=3, max_extra=5), Path("x")).save(
+        tmp_path_factory.mktemp("pairs") / "model"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,9 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.train(TEXTS, Chars())
     net = build(gpt.spec(width=32, depth=2, heads=4, vocab=tokenizer.size, length=16, dropout=0.0))
     task = Lm(LmData(context=16), tokenizer)
-    return Model(net, task, Search(beam=1, max_extra=30), Path("x")).save(tmp_path_factory.mktemp("lm") / "model")
+    return Model(TorchEngine(net), task, Search(beam=1, max_extra=30), Path("x")).save(
+        tmp_path_factory.mktemp("lm") / "model"
+    )
 
 
 def run(light: LightModel, texts: list[str], **options: object) -> list[list[object]]:
@@ -124,7 +129,7 @@ def save_encoder(task: Task, home: Path) -> Path:
     net = build(
         task.adapt_spec(bert.spec(width=32, depth=2, heads=4, hidden=48, dropout=0.0, **task.model_arguments()))
     )
-    return Model(net, task, Search(), Path("x")).save(home)  # type: ignore[arg-type]
+    return Model(TorchEngine(net), task, Search(), Path("x")).save(home)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +229,7 @@ def test_unfolded_sources(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(TEXTS, Bpe(vocab=60))
     net = build(transformer.spec(width=32, depth=2, heads=4, hidden=48, vocab=tokenizer.size, dropout=0.0, length=30))
     task = Translate(TranslateData(max_length=12, unfold=2.0), tokenizer)
-    Model(net, task, Search(beam=1, max_extra=5), Path("x")).save(tmp_path / "model")
+    Model(TorchEngine(net), task, Search(beam=1, max_extra=5), Path("x")).save(tmp_path / "model")
     light, whole = open_light(tmp_path / "model"), regard.load(tmp_path / "model")
     assert light is not None
     assert light.task.encode_inputs(TEXTS, TextPairsOptions()) == task.encode_inputs(TEXTS, TextPairsOptions())

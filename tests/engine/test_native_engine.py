@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Constraints, Draw, Hypothesis, Search, generate
-from regard.decode.engine import attach_engine, find_engine
-from regard.engine.choose_engine import choose_engine, open_native, use_engine
+from regard.decode import Constraints, Draw, Hypothesis, Request, Search, generate
+from regard.engine.choose_engine import choose_engine, open_native
+from regard.engine.fallback_engine import FallbackEngine
 from regard.engine.native_engine import PRECISIONS, NativeEngine, Precision, read_settings
 from regard.engine.native_library import list_kernels
 from regard.engine.quantized_weights import quantize_weights, restore_weights
@@ -47,8 +47,8 @@ def test_decodes_as_torch_does(name: str) -> None:
     net = build(ALL[name])
     engine, sources = open_native(net, threads=2), make_sources(net)
     for how, search in SEARCHES.items():
-        wanted = generate([net], sources, search, SPECIAL)
-        assert not differ(engine.decode(sources, search, SPECIAL), wanted), how
+        wanted = generate([net], Request(sources, search, SPECIAL))
+        assert not differ(engine.decode(Request(sources, search, SPECIAL)), wanted), how
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
@@ -63,7 +63,7 @@ def test_weights_that_lead_to_no_numbers_are_refused(name: str, how: str) -> Non
         with pytest.raises(
             CheckpointError, match=r"^the model computes values that are not numbers \(NaN\): its weights are"
         ):
-            decode(sources, SEARCHES[how], SPECIAL)
+            decode(Request(sources, SEARCHES[how], SPECIAL))
 
 
 def break_row(weight: torch.Tensor) -> None:
@@ -90,7 +90,7 @@ def test_one_value_that_is_not_a_number_is_enough(where: str, how: str) -> None:
     engine, sources = open_native(net, threads=1), make_sources(net, 3)
     for decode in (engine.decode, TorchEngine(net).decode):
         with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
-            decode(sources, SEARCHES[how], SPECIAL)
+            decode(Request(sources, SEARCHES[how], SPECIAL))
 
 
 def test_a_beam_that_breaks_leaves_the_others_alone() -> None:
@@ -102,11 +102,11 @@ def test_a_beam_that_breaks_leaves_the_others_alone() -> None:
     engine, sources = open_native(net, threads=1), make_sources(net, 2)
     batch, never = engine.model.open_batch(), Constraints(banned=[9])
     for source, banned in zip(sources, ([], [9]), strict=True):
-        batch.add(source, [], 6, 0, [0, 1, *banned], read_settings(search, SPECIAL, Draw()))
+        batch.add(source, [], 6, 0, [0, 1, *banned], read_settings(Request([source], search, SPECIAL)))
     found = {}
     while len(batch):
         found |= {number: hypotheses for number, _, hypotheses in batch.step() if hypotheses is not None}
-    alone = engine.decode(sources[1:], search, SPECIAL, constraints=never)
+    alone = engine.decode(Request(sources[1:], search, SPECIAL, never))
     assert found[0] == [] and not differ([[Hypothesis(*each) for each in found[1]]], alone)
 
 
@@ -118,7 +118,7 @@ def test_rounding_to_whole_numbers_keeps_what_is_not_a_number(precision: Precisi
         net.embed.weight[:, 0] = torch.inf
     engine = open_native(net, precision, threads=1)
     with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
-        engine.decode(make_sources(net, 3), SEARCHES["greedy"], SPECIAL)
+        engine.decode(Request(make_sources(net, 3), SEARCHES["greedy"], SPECIAL))
 
 
 @pytest.mark.parametrize("how", ["greedy", "sampling"])
@@ -130,13 +130,13 @@ def test_a_prefix_without_probability_is_written(how: str) -> None:
     engine, sources = open_native(net, threads=1), make_sources(net, 3)
     search, batch = dataclasses.replace(SEARCHES[how], max_extra=5), engine.open_batch()
     for i, prefix in enumerate(([4], [7, 5], [9])):
-        batch.add(sources[i], search, SPECIAL, constraints=Constraints(prefixes=[prefix]), draw=Draw([i]))
+        batch.add(Request([sources[i]], search, SPECIAL, Constraints(prefixes=[prefix]), draw=Draw([i])))
     found: dict[int, list[Hypothesis]] = {}
     for _ in range(5):
         found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
     assert found[1][0].tokens[:2] == (7, 5) and found[1][0].log_prob == -np.inf
     for i, prefix in ((0, [4]), (2, [9])):
-        alone = engine.decode([sources[i]], search, SPECIAL, constraints=Constraints(prefixes=[prefix]), draw=Draw([i]))
+        alone = engine.decode(Request([sources[i]], search, SPECIAL, Constraints(prefixes=[prefix]), draw=Draw([i])))
         assert not differ([found[i]], alone)
 
 
@@ -149,8 +149,8 @@ def test_scores_as_torch_does(name: str) -> None:
         with torch.no_grad():
             wanted = []
             for source, target in zip(sources, targets, strict=True):
-                found = generate([net], [source], Search(beam=1, max_extra=len(target)), SPECIAL,
-                                 constraints=Constraints(prefixes=[target[:-1]]))  # fmt: skip
+                search, forced = Search(beam=1, max_extra=len(target)), Constraints(prefixes=[target[:-1]])
+                found = generate([net], Request([source], search, SPECIAL, forced))
                 wanted.append(found[0][0].log_prob if found[0][0].tokens == tuple(target) else None)
         scores = [sum(each) for each in engine.score(sources, targets, SPECIAL)]
         assert all(w is None or abs(s - w) < 1e-4 for s, w in zip(scores, wanted, strict=True))
@@ -174,7 +174,8 @@ def test_every_model_runs_natively_or_is_refused(case: Case) -> None:
     sources = [[draw.randrange(3, VOCAB) for _ in range(n)] + end for n in (1, 5, 3)]
     search = Search(beam=2, max_extra=6)
     assert not differ(
-        open_native(net, threads=1).decode(sources, search, SPECIAL), generate([net], sources, search, SPECIAL)
+        open_native(net, threads=1).decode(Request(sources, search, SPECIAL)),
+        generate([net], Request(sources, search, SPECIAL)),
     )
 
 
@@ -210,7 +211,9 @@ def test_every_kernel_agrees(kernels: str) -> None:
                 assert one == pytest.approx(other, abs=0.1)
             continue
         for search in (SEARCHES["greedy"], SEARCHES["beam"]):
-            assert not differ(engine.decode(sources, search, SPECIAL), plain.decode(sources, search, SPECIAL), 1e-3)
+            assert not differ(
+                engine.decode(Request(sources, search, SPECIAL)), plain.decode(Request(sources, search, SPECIAL)), 1e-3
+            )
 
 
 @pytest.mark.parametrize("name", ["transformer", "t5", "llama"])
@@ -256,35 +259,22 @@ def test_prefixes_bans_and_the_repetition_guard() -> None:
     search = Search(beam=3, n_best=2, max_extra=30)
     limits = Constraints(banned=[5, 6, 7], prefixes=[[5, 9][: i % 3] for i in range(len(sources))])
     for each in (search, Search(beam=1, max_extra=30), Search(beam=1, sample=True, max_extra=9)):
-        wanted = generate([net], sources, each, SPECIAL, constraints=limits, draw=Draw([*range(40, 49)], 3))
+        wanted = generate([net], Request(sources, each, SPECIAL, limits, draw=Draw([*range(40, 49)], 3)))
         assert not differ(
-            engine.decode(sources, each, SPECIAL, constraints=limits, draw=Draw([*range(40, 49)], 3)), wanted
+            engine.decode(Request(sources, each, SPECIAL, limits, draw=Draw([*range(40, 49)], 3))), wanted
         )
     with pytest.raises(NoRoom, match="source 0: the required text has 3 tokens, and there is room for 1"):
-        engine.decode([[4, 2]], Search(max_length=1), SPECIAL, constraints=Constraints(prefixes=[[4, 5, 6]]))
-    assert engine.find_refusal(search, Constraints(must_include=[[[4]]])) is not None
+        engine.decode(Request([[4, 2]], Search(max_length=1), SPECIAL, Constraints(prefixes=[[4, 5, 6]])))
+    assert engine.find_refusal(Request([[4]], search, SPECIAL, Constraints(must_include=[[[4]]]))) is not None
 
 
 def test_a_sentence_does_not_depend_on_its_company() -> None:
     net = build(FAMILIES["transformer"])
     engine, sources = open_native(net, threads=2), make_sources(net, 150)
     for search in (SEARCHES["greedy"], SEARCHES["beam"], SEARCHES["sampling"]):
-        together = engine.decode(sources, search, SPECIAL)
-        alone = [engine.decode([s], search, SPECIAL, draw=Draw([i]))[0] for i, s in enumerate(sources)]
+        together = engine.decode(Request(sources, search, SPECIAL))
+        alone = [engine.decode(Request([s], search, SPECIAL, draw=Draw([i])))[0] for i, s in enumerate(sources)]
         assert not differ(together, alone)
-
-
-def test_a_net_decodes_with_its_engine_until_its_weights_change() -> None:
-    net = build(FAMILIES["gpt"])
-    use_engine(net, choose_engine(net, "native"))
-    assert find_engine([net]) is not None and find_engine([net, net]) is None
-    sources, search = make_sources(net, 3), SEARCHES["greedy"]
-    before = generate([net], sources, search, SPECIAL)
-    with torch.no_grad():
-        next(net.parameters()).mul_(1.5)
-    assert find_engine([net]) is None
-    after = generate([net], sources, search, SPECIAL)
-    assert differ(before, after) and not differ(after, TorchEngine(net).decode(sources, search, SPECIAL))
 
 
 def test_rows_beyond_the_vocabulary_are_never_written() -> None:
@@ -296,7 +286,12 @@ def test_rows_beyond_the_vocabulary_are_never_written() -> None:
     for engine in (open_native(net, threads=1), TorchEngine(net)):
         for search in (SEARCHES["greedy"], SEARCHES["beam"], SEARCHES["sampling"]):
             padded, plain = (
-                {token for each in engine.decode(make_sources(net), search, s) for h in each for token in h.tokens}
+                {
+                    token
+                    for each in engine.decode(Request(make_sources(net), search, s))
+                    for h in each
+                    for token in h.tokens
+                }
                 for s in (special, SPECIAL)
             )
             assert max(padded) < 50 <= max(plain)
@@ -320,21 +315,22 @@ def test_an_engine_that_refuses_leaves_the_request_to_torch() -> None:
     net = build(FAMILIES["transformer"])
 
     class Refuses(TorchEngine):
-        def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
+        def find_refusal(self, request: Request) -> str | None:
             return "tired"
 
-        def decode(self, *_: object, **__: object) -> list[list[object]]:  # type: ignore[override]
+        def decode(self, request: Request) -> list[list[Hypothesis]]:
             raise AssertionError
 
-    attach_engine(net, Refuses(net))
-    assert generate([net], make_sources(net, 2), SEARCHES["greedy"], SPECIAL)
+    engine = FallbackEngine(Refuses(net), TorchEngine(net))
+    assert engine.decode(Request(make_sources(net, 2), SEARCHES["greedy"], SPECIAL))
 
 
 def test_long_texts_have_more_positions_than_a_page() -> None:
     net: Net = build(gpt.spec(width=16, depth=1, heads=2, vocab=53, length=300, dropout=0.0))
     sources, search = [[*range(3, 50)] * 5, [4]], Search(beam=2, max_extra=60)
     assert not differ(
-        open_native(net, threads=1).decode(sources, search, SPECIAL), generate([net], sources, search, SPECIAL)
+        open_native(net, threads=1).decode(Request(sources, search, SPECIAL)),
+        generate([net], Request(sources, search, SPECIAL)),
     )
 
 
@@ -344,15 +340,18 @@ def test_model_decodes_in_forked_process() -> None:
     """Also with a batch that was open before; the parent goes on."""
     net = build(FAMILIES["transformer"])
     engine, search, sources = open_native(net, threads=2), Search(beam=2, max_extra=6), make_sources(net)
-    wanted, batch = engine.decode(sources, search, SPECIAL), engine.open_batch()
-    numbers = [batch.add(source, search, SPECIAL) for source in sources]
+    wanted, batch = engine.decode(Request(sources, search, SPECIAL)), engine.open_batch()
+    numbers = [batch.add(Request([source], search, SPECIAL)) for source in sources]
     batch.step()
 
     def finish(tell: Connection) -> None:
         found = dict[int, list[Hypothesis]]()
         while len(batch):
             found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
-        tell.send(engine.decode(sources, search, SPECIAL) == wanted and not differ([found[i] for i in numbers], wanted))
+        tell.send(
+            engine.decode(Request(sources, search, SPECIAL)) == wanted
+            and not differ([found[i] for i in numbers], wanted)
+        )
 
     context = multiprocessing.get_context("fork")
     hear, tell = context.Pipe(duplex=False)
@@ -363,4 +362,4 @@ def test_model_decodes_in_forked_process() -> None:
     finally:
         child.kill()
         child.join()
-    assert engine.decode(sources, search, SPECIAL) == wanted
+    assert engine.decode(Request(sources, search, SPECIAL)) == wanted

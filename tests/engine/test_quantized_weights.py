@@ -13,9 +13,10 @@ import torch
 import regard
 from regard.api import Model
 from regard.api.open_light import open_light
-from regard.decode import Search
+from regard.decode import Request, Search
 from regard.engine.native_engine import PRECISIONS, NativeEngine
 from regard.engine.quantized_weights import pack_weights, quantize_blocks, quantize_weights, restore_weights
+from regard.engine.torch_engine import TorchEngine
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError, SpecError
 from regard.families import llama, transformer
@@ -36,7 +37,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     tokenizer, home = Tokenizer.train(TEXTS, Bpe(vocab=60)), tmp_path_factory.mktemp("int8")
     net = build(transformer.spec(width=64, depth=2, heads=4, hidden=128, vocab=tokenizer.size, dropout=0.0, length=14))
     task = Translate(TranslateData(max_length=12), tokenizer)
-    model = Model(net, task, Search(beam=1, max_extra=5), Path("x")).save(home / "model")
+    model = Model(TorchEngine(net), task, Search(beam=1, max_extra=5), Path("x")).save(home / "model")
     (home / "sample").write_text("\n".join(TEXTS))
     found = regard.convert(model, home / "small", to="int8", sample=home / "sample")
     assert found.proof is not None and found.proof.texts == len(TEXTS)
@@ -48,7 +49,7 @@ def test_the_folder_is_smaller_and_runs_on_every_engine(folders: tuple[Path, Pat
     large, small = (len(read_folder(folder)[WEIGHTS]) for folder in folders)
     assert small < 0.45 * large
     native, light = regard.load(folders[1]), open_light(folders[1])
-    assert native.engine.name == "native" and native.engine.precision == "int8" and light is not None
+    assert native.engine.name == "native" and native.choice.precision == "int8" and light is not None
     texts = [outputs[0].text for batch in light.run_lazily(TEXTS) for _, outputs in batch]
     assert texts == native.run(TEXTS)
     exact, rough = (regard.load(f, engine="torch").score(TEXTS, TEXTS) for f in folders)
@@ -60,7 +61,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A language model as it is, and with blocks of 4 bits."""
     tokenizer, home = Tokenizer.train(TEXTS, Chars()), tmp_path_factory.mktemp("int4")
     net = llama.spec(width=96, depth=2, heads=3, hidden=128, vocab=tokenizer.size, length=32).build(seed=1).eval()
-    model = Model(net, Lm(LmData(context=32), tokenizer), Search(beam=1, max_extra=9), Path("x")).save(home / "model")
+    model = Model(TorchEngine(net), Lm(LmData(context=32), tokenizer), Search(beam=1, max_extra=9), Path("x")).save(
+        home / "model"
+    )
     (home / "sample").write_text("\n".join(TEXTS))
     assert regard.convert(model, home / "small", to="int4", sample=home / "sample").kind == "int4"
     return model, home / "small"
@@ -70,7 +73,7 @@ def test_blocks_of_4_bits_run_on_every_engine(large: tuple[Path, Path]) -> None:
     whole, small = (len(read_folder(folder)[WEIGHTS]) for folder in large)
     assert small < 0.22 * whole
     native, light, torch_ = regard.load(large[1]), open_light(large[1]), regard.load(large[1], engine="torch")
-    assert native.engine.precision == "int4" and light is not None
+    assert native.choice.precision == "int4" and light is not None
     assert native.run(TEXTS) == [outputs[0].text for batch in light.run_lazily(TEXTS) for _, outputs in batch]
     exact, rough = regard.load(large[0], engine="torch").score(TEXTS, TEXTS), torch_.score(TEXTS, TEXTS)
     assert all(abs(a - b) < 0.02 * abs(a) for a, b in zip(exact, rough, strict=True))
@@ -169,7 +172,7 @@ def test_weights_in_pages_compute_what_weights_in_bytes_do(tmp_path: Path, tied:
         assert pages is not None
         one, other = (NativeEngine.open(plan, weights, precision=precision, threads=1) for weights in (data, pages))
         search = Search(beam=2, max_extra=5)
-        assert one.decode(sources, search, SPECIAL) == other.decode(sources, search, SPECIAL)
+        assert one.decode(Request(sources, search, SPECIAL)) == other.decode(Request(sources, search, SPECIAL))
         start = list_tensors(data, tmp_path)["encoder.blocks.0.mix.q.weight"].start
         released = pages[start : start + 128 * 128 * 4] != data[start : start + 128 * 128 * 4]
         assert released or sys.platform != "linux"

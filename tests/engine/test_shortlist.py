@@ -13,12 +13,13 @@ import pytest
 import regard
 from regard.api import Model
 from regard.api.open_light import open_light
-from regard.decode import Constraints, Search, generate
+from regard.decode import Constraints, Request, Search, generate
 from regard.engine.choose_engine import open_native
 from regard.engine.native_engine import PRECISIONS, NativeEngine
 from regard.engine.native_library import NativeError
 from regard.engine.quantized_weights import quantize_weights
 from regard.engine.shortlist import SHORTLIST, Shortlist, learn_shortlist
+from regard.engine.torch_engine import TorchEngine
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import transformer
@@ -60,12 +61,12 @@ def test_a_shortlist_of_everything_changes_nothing(net: Net) -> None:
         for search in SEARCHES:
             for constraints in (Constraints(), forced):
                 found, wanted = (
-                    engine.decode(sources, search, SPECIAL, constraints=constraints) for engine in (listed, whole)
+                    engine.decode(Request(sources, search, SPECIAL, constraints)) for engine in (listed, whole)
                 )
                 assert not differ(found, wanted)
     assert not differ(
-        open_native(net, threads=1).decode(sources, SEARCHES[1], SPECIAL),
-        generate([net], sources, SEARCHES[1], SPECIAL),
+        open_native(net, threads=1).decode(Request(sources, SEARCHES[1], SPECIAL)),
+        generate([net], Request(sources, SEARCHES[1], SPECIAL)),
     )
 
 
@@ -73,14 +74,14 @@ def test_nothing_else_is_written(net: Net) -> None:
     engine, listed, sources = open_native(net, threads=2), make_shortlist(net, 3), make_sources(net, 60)
     engine.use_shortlist(listed)
     for search in SEARCHES:
-        found = engine.decode(sources, search, SPECIAL)
+        found = engine.decode(Request(sources, search, SPECIAL))
         for source, hypotheses in zip(sources, found, strict=True):
             allowed = {i for token in source for i in listed.ids[listed.starts[token] : listed.starts[token + 1]]}
             assert all(allowed.issuperset(h.tokens) for h in hypotheses)
-        alone = [engine.decode([source], search, SPECIAL)[0] for source in sources[:9]]
+        alone = [engine.decode(Request([source], search, SPECIAL))[0] for source in sources[:9]]
         assert search.sample or not differ(found[:9], alone)  # whatever else is in the batch
     prefix = Constraints(prefixes=[[7, 8, 9]] * len(sources))
-    forced = engine.decode(sources, SEARCHES[0], SPECIAL, constraints=prefix)
+    forced = engine.decode(Request(sources, SEARCHES[0], SPECIAL, prefix))
     assert all(hypotheses[0].tokens[:3] == (7, 8, 9) for hypotheses in forced)
 
 
@@ -89,11 +90,11 @@ def test_sequences_of_a_batch_have_lists_of_their_own(net: Net) -> None:
     engine.use_shortlist(make_shortlist(net, 4))
     batch, found = engine.open_batch(), {}
     for source in sources:
-        batch.add(source, search, SPECIAL)
+        batch.add(Request([source], search, SPECIAL))
         found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses}
     while len(batch):
         found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses}
-    assert not differ([found[i] for i in range(4)], engine.decode(sources, search, SPECIAL))
+    assert not differ([found[i] for i in range(4)], engine.decode(Request(sources, search, SPECIAL)))
 
 
 def test_words_find_their_translations() -> None:
@@ -138,7 +139,7 @@ def test_convert_makes_one_from_training_data(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(texts, Bpe(vocab=60))
     net = build(transformer.spec(width=32, depth=1, heads=4, hidden=48, vocab=tokenizer.size, dropout=0.0, length=14))
     task = Translate(TranslateData(max_length=12), tokenizer)
-    model = Model(net, task, Search(beam=1, max_extra=5), Path("x")).save(tmp_path / "model")
+    model = Model(TorchEngine(net), task, Search(beam=1, max_extra=5), Path("x")).save(tmp_path / "model")
     for side in "ab":
         (tmp_path / side).write_text("\n".join(texts) + "\n")
     pairs = [tmp_path / "a", tmp_path / "b"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
-from regard.decode import Hypothesis, Search
+from regard.decode import Hypothesis, Request, Search
 from regard.decode.engine import Engine
 from regard.engine.choose_engine import open_native
 from regard.engine.torch_engine import TorchEngine
@@ -30,13 +30,13 @@ SHORT = Search(beam=3, max_extra=6)
 
 def step(engine: Engine) -> object:
     batch = engine.open_batch()
-    batch.add(LONG, SHORT, SPECIAL)
+    batch.add(Request([LONG], SHORT, SPECIAL))
     return batch.step()
 
 
 CALLS: dict[str, Callable[[Engine, list[list[int]]], object]] = {
-    "decode": lambda engine, sources: engine.decode(sources, ENDLESS, SPECIAL),
-    "decode one": lambda engine, sources: engine.decode(sources[:1], ENDLESS, SPECIAL),
+    "decode": lambda engine, sources: engine.decode(Request(sources, ENDLESS, SPECIAL)),
+    "decode one": lambda engine, sources: engine.decode(Request(sources[:1], ENDLESS, SPECIAL)),
     "step": lambda engine, _: step(engine),
     "score": lambda engine, sources: engine.score([LONG], [LONG], SPECIAL),
     "encode": lambda engine, _: engine.encode(LONG),
@@ -52,12 +52,12 @@ def net() -> Net:
 @pytest.mark.parametrize("name", CALLS)
 def test_native_call_ends_when_another_thread_stops_it(net: Net, name: str, threads: int) -> None:
     engine, sources, stop = open_native(net, threads=threads), make_sources(net), Stop()
-    before = engine.decode(sources, SHORT, SPECIAL)
+    before = engine.decode(Request(sources, SHORT, SPECIAL))
     timer = threading.Timer(0.1, stop.set)
     timer.start()
     with stop, pytest.raises(CallStopped, match="the call was stopped"):
         CALLS[name](engine, sources)
-    assert engine.decode(sources, SHORT, SPECIAL) == before
+    assert engine.decode(Request(sources, SHORT, SPECIAL)) == before
 
 
 @pytest.mark.skipif(
@@ -66,13 +66,13 @@ def test_native_call_ends_when_another_thread_stops_it(net: Net, name: str, thre
 @pytest.mark.parametrize("name", CALLS)
 def test_native_call_ends_at_ctrl_c(net: Net, name: str) -> None:
     engine, sources = open_native(net, threads=2), make_sources(net)
-    before, began = engine.decode(sources, SHORT, SPECIAL), time.monotonic()
+    before, began = engine.decode(Request(sources, SHORT, SPECIAL)), time.monotonic()
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         timer.start()
         CALLS[name](engine, sources)
     assert time.monotonic() - began < 60
-    assert engine.decode(sources, SHORT, SPECIAL) == before
+    assert engine.decode(Request(sources, SHORT, SPECIAL)) == before
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -81,13 +81,17 @@ def test_batch_goes_on_after_stopped_steps(threads: int, search: Search) -> None
     """Steps that end anywhere lose no token, and no sequence."""
     net, draw = build(FAMILIES["llama"]), random.Random(1)
     engine, sources = open_native(net, threads=threads), make_sources(net, 40)
-    wanted, batch, stopped = [engine.decode([source], search, SPECIAL)[0] for source in sources], engine.open_batch(), 0
+    wanted, batch, stopped = (
+        [engine.decode(Request([source], search, SPECIAL))[0] for source in sources],
+        engine.open_batch(),
+        0,
+    )
     found, written, numbers = dict[int, list[Hypothesis]](), dict[int, list[int]](), dict[int, int]()
     waiting = [*range(len(sources))]
     while waiting or len(batch):
         while waiting and len(batch) < 20:
             i = waiting.pop()
-            numbers[batch.add(sources[i], search, SPECIAL)] = i
+            numbers[batch.add(Request([sources[i]], search, SPECIAL))] = i
         stop = Stop()
         setter = threading.Thread(
             target=lambda stop, delay: (time.sleep(delay), stop.set()), args=(stop, draw.random() * 1e-3)
@@ -115,15 +119,15 @@ def test_torch_ends_when_another_thread_stops_it(net: Net) -> None:
     timer = threading.Timer(0.1, stop.set)
     timer.start()
     with stop, pytest.raises(CallStopped, match="the call was stopped"):
-        engine.decode(make_sources(net, 40), Search(beam=4, max_length=9_000, max_extra=9_000), SPECIAL)
+        engine.decode(Request(make_sources(net, 40), Search(beam=4, max_length=9_000, max_extra=9_000), SPECIAL))
     batch = engine.open_batch()
-    number = batch.add([5, 2], SHORT, SPECIAL)
+    number = batch.add(Request([[5, 2]], SHORT, SPECIAL))
     for call in (lambda: engine.encode([5, 2]), lambda: engine.score([[5, 2]], [[5, 2]], SPECIAL), batch.step):
         with stop, pytest.raises(CallStopped):
             call()
     while len(batch):
         found = {p.sequence: p.hypotheses for p in batch.step()}
-    assert not differ([found[number] or []], engine.decode([[5, 2]], SHORT, SPECIAL))
+    assert not differ([found[number] or []], engine.decode(Request([[5, 2]], SHORT, SPECIAL)))
 
 
 def test_stop_counts_in_its_block_and_thread_only() -> None:

@@ -17,6 +17,7 @@ import regard
 from regard.conversion.convert import convert
 from regard.data.stories import parse_story
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.families import bert, memn2n, vit
 from regard.interpret.look_page import render_page
 from regard.interpret.view import look_at
@@ -144,7 +145,7 @@ def test_patches_over_the_picture(browser: playwright.Browser, tmp_path: Path) -
     """A click or a key chooses the patch that looks; what it looks at most is said, and the picture lies below."""
     spec = vit.spec(image=12, patch=4, width=16, depth=1, heads=2, hidden=16, classes=2, channels=3)
     task = ImageTask(ImageData(), ("cat", "dog"), 12, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
-    model = regard.Model(spec.build(seed=1).eval(), task, Search(), tmp_path / "vit")
+    model = regard.Model(TorchEngine(spec.build(seed=1).eval()), task, Search(), tmp_path / "vit")
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (12, 12, 3), np.uint8)).save(tmp_path / "image.png")
     seen = regard.look(model, str(tmp_path / "image.png"))
     seen.save(tmp_path / "p.html")
@@ -177,7 +178,7 @@ def test_hops_are_lines_to_sentences(browser: playwright.Browser, tmp_path: Path
     story = parse_story("Mary went home. John went out. Where is Mary?")
     task = Babi.prepare(BabiData(memory=5), Dataset([dataclasses.replace(story, answer="home")], [], "", {}))
     net = memn2n.spec(width=8, memory=5, vocab=len(task.classes)).build(seed=1).eval()
-    seen = regard.look(regard.Model(net, task, Search(), tmp_path / "memn2n"), str(story))
+    seen = regard.look(regard.Model(TorchEngine(net), task, Search(), tmp_path / "memn2n"), str(story))
     seen.save(tmp_path / "p.html")
     page, said = visit(browser, tmp_path / "p.html")
     assert page.locator("#look h2").first.text_content() == "encoder, hops"

@@ -13,6 +13,7 @@ import regard
 from regard.data.batch import IGNORE
 from regard.data.stories import parse_story
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import SpecError
 from regard.families import gpt, memn2n, transformer
 from regard.interpret import attribution, heads, interventions, logit_lens
@@ -45,7 +46,7 @@ def asked(folder: Path) -> regard.Model:
     stories = [dataclasses.replace(parse_story(STORY), answer="home")]
     task = Babi.prepare(BabiData(memory=5), Dataset(stories, [], "", {}))
     net = memn2n.spec(width=8, memory=5, vocab=len(task.classes)).build(seed=1).eval()
-    return regard.Model(net, task, Search(), folder)
+    return regard.Model(TorchEngine(net), task, Search(), folder)
 
 
 def show(net: Net, read: ForwardPass) -> View:
@@ -93,13 +94,15 @@ def test_of_a_text_that_no_page_holds(tmp_path: Path) -> None:
     """It is refused before weights are computed."""
     tokenizer = Tokenizer.train(["ab"], Chars())
     net = gpt.spec(**{**SMALL, "vocab": tokenizer.size}, length=5000).build(seed=1).eval()
-    model = regard.Model(net, Lm(LmData(context=5000), tokenizer), Search(), tmp_path)
+    model = regard.Model(TorchEngine(net), Lm(LmData(context=5000), tokenizer), Search(), tmp_path)
     with pytest.raises(SpecError, match="the text has more than 4,096 tokens, which no page can show; look at a part"):
         regard.look(model, "ab" * 2100, "")
     with pytest.raises(SpecError, match="no layer of this model has attention weights to describe"):
         plain = dataclasses.replace(net.spec, length=64).replace("decoder.block.mix", {"kind": "lstm"})
         (tmp_path / "book.txt").write_text("abba " * 40, encoding="utf-8")
-        other = regard.Model(plain.build(seed=1).eval(), Lm(LmData(context=64), tokenizer), Search(), tmp_path)
+        other = regard.Model(
+            TorchEngine(plain.build(seed=1).eval()), Lm(LmData(context=64), tokenizer), Search(), tmp_path
+        )
         regard.look_at_data(other, tmp_path / "book.txt", describe=True, examples=1)
 
 

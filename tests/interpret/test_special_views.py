@@ -17,6 +17,7 @@ from PIL import Image
 import regard
 from regard.data.stories import parse_story
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import ShapeError
 from regard.families import memn2n, vit
 from regard.interpret.rollout import flow
@@ -109,7 +110,7 @@ def test_buckets_are_those_that_the_hash_gave(book: Path) -> None:
 def test_the_picture_is_what_the_model_reads(tmp_path: Path) -> None:
     spec = vit.spec(image=12, patch=4, width=16, depth=1, heads=2, hidden=16, classes=2, channels=3)
     task = ImageTask(ImageData(), ("cat", "dog"), 12, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
-    model = regard.Model(spec.build(seed=1).eval(), task, Search(), tmp_path / "vit")
+    model = regard.Model(TorchEngine(spec.build(seed=1).eval()), task, Search(), tmp_path / "vit")
     pixels = np.random.default_rng(1).integers(0, 256, (12, 12, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "image.png")
     found = page_data(regard.look(model, str(tmp_path / "image.png")).html())["picture"]
@@ -128,7 +129,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     stories = [dataclasses.replace(parse_story(STORY), answer="out")]
     task = Babi.prepare(BabiData(memory=5), Dataset(stories, [], "", {}))
     net = memn2n.spec(width=8, memory=5, vocab=len(task.classes)).build(seed=1).eval()
-    return regard.Model(net, task, Search(), tmp_path_factory.mktemp("hops") / "memn2n")
+    return regard.Model(TorchEngine(net), task, Search(), tmp_path_factory.mktemp("hops") / "memn2n")
 
 
 def test_hops_are_a_map_of_sentences(asked: regard.Model) -> None:
@@ -139,7 +140,7 @@ def test_hops_are_a_map_of_sentences(asked: regard.Model) -> None:
     assert layer.rows == ["hop 1", "hop 2", "hop 3"]
     assert layer.columns == ["Mary went home.", "John went out.", "Mary went out."], "the oldest first"
     assert ((layer.weights.sum(-1) > 0) & (layer.weights.sum(-1) < 1)).all(), "two slots of the memory are empty"
-    (best,) = asked.task.run([asked.net], [STORY], asked.search)[0]
+    (best,) = asked.task.run(TorchEngine(asked.net), [STORY], asked.search)[0]
     assert [(hop.number, hop.sentence) for hop in view.hops] == [(h["hop"], h["sentence"]) for h in best.more["hops"]]  # type: ignore[index, attr-defined]
     for hop, line in zip(view.hops, best.explanation, strict=True):
         assert f"hop {hop.number} looks at  {hop.sentence}  ({hop.weight:.0%})" in seen.render()

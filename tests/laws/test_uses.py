@@ -13,6 +13,7 @@ from PIL import Image
 
 import regard
 from regard.data.images import LoadedImage, read_image_set
+from regard.engine.torch_engine import TorchEngine
 from regard.files.folder import read_folder
 from regard.serialization.load import load_model
 from regard.tasks.common.capabilities import supports
@@ -57,7 +58,7 @@ def test_a_folder_is_the_model(ran: Ran) -> None:
     model, inputs = regard.load(run), inputs_of(use, data)
     assert {name: folder[name] for name in task.files()} == task.files()
     assert task.adapt_spec(net.spec) == net.spec
-    said, again = task.run([net], inputs, search), model.run_all(inputs)  # type: ignore[arg-type]
+    said, again = task.run(TorchEngine(net), inputs, search), model.run_all(inputs)  # type: ignore[arg-type]
     assert [[o.plain() for o in each] for each in said] == [[o.plain() for o in each] for each in again]
     assert len(said) == len(inputs)
     assert "Finished." in (run / "report.html").read_text()

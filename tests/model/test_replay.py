@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from regard.errors import StateError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -41,7 +41,7 @@ def greedy_by_whole_passes(net: Net, source: list[int], longest: int) -> tuple[i
     with torch.no_grad():
         memory = net.encode(torch.tensor([source]), Coords.span(len(source)))
         while len(written) < longest:
-            stream, _ = net.decode(torch.tensor([[BOS, *written]]), Coords.span(len(written) + 1), memory)
+            stream, _ = net.decode(Request(torch.tensor([[BOS, *written]]), Coords.span(len(written) + 1), memory))
             logits = net.logits(stream)[0, -1]
             logits[[BOS, PAD]] = -torch.inf
             written.append(int(logits.argmax()))
@@ -62,7 +62,7 @@ def test_a_model_that_streams_needs_none() -> None:
 def test_search_finds_what_whole_passes_find(search: Search) -> None:
     net = net_of(both(BLUR))
     sources = [ids(1, n)[0].tolist() for n in (3, 5, 1, 4)]
-    found = generate([net], sources, search, SpecialTokens(BOS, EOS, PAD))
+    found = generate([net], Request(sources, search, SpecialTokens(BOS, EOS, PAD)))
     if search.beam == 1:
         assert [h[0].tokens for h in found] == [greedy_by_whole_passes(net, s, search.limit(len(s))) for s in sources]
         assert len({len(h[0].tokens) for h in found}) > 1, "sentences leave at different times"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from regard.errors import ShapeError, SpecError
 from regard.families import extended_neural_gpu, neural_gpu
 from regard.model.build import refusals
@@ -142,7 +142,7 @@ def test_the_tape_goes_on_past_the_source() -> None:
     source, target, at = torch.randint(11, (2, 4)), torch.randint(11, (2, 7)), Coords.lengths([4, 2])
     with torch.no_grad():
         memory = net.encode(source, at)
-        whole, _ = net.decode(target, Coords.span(7), memory)
+        whole, _ = net.decode(Request(target, Coords.span(7), memory))
         state, parts = net.start(2, 1), []
         for a, b in ((0, 1), (1, 2), (2, 6), (6, 7)):
             part, following = net.decode(target[:, a:b], Coords.span(b - a, a), memory, state)
@@ -151,7 +151,7 @@ def test_the_tape_goes_on_past_the_source() -> None:
         torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
         other = target.clone()
         other[:, 5] = (other[:, 5] + 1) % 11
-        after, _ = net.decode(other, Coords.span(7), memory)
+        after, _ = net.decode(Request(other, Coords.span(7), memory))
     moved = (after - whole).abs().amax((0, 2)) > 1e-9
     assert moved.tolist() == [False] * 5 + [True] * 2
 
@@ -162,9 +162,9 @@ def test_searches(spec: ModelSpec) -> None:
     net, sources = spec.build(1).double().eval(), [[4, 5, 6, 2], [7, 2], [3, 9, 8, 8, 5, 2]]
     for beam in (1, 3):
         search = Search(beam=beam, max_length=8)
-        together = generate([net], sources, search, SPECIAL)
-        alone = [generate([net], [source], search, SPECIAL)[0] for source in sources]
-        twice = generate([net, net], sources, search, SPECIAL)
+        together = generate([net], Request(sources, search, SPECIAL))
+        alone = [generate([net], Request([source], search, SPECIAL))[0] for source in sources]
+        twice = generate([net, net], Request(sources, search, SPECIAL))
         for a, b, c in zip(together, alone, twice, strict=True):
             assert a[0].tokens == b[0].tokens == c[0].tokens
             assert a[0].log_prob == pytest.approx(b[0].log_prob, abs=1e-9)

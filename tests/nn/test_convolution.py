@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from regard.decode.scoring import find_cross_attention
 from regard.errors import SpecError
 from regard.families import bytenet, convs2s
@@ -178,9 +178,9 @@ class TestUse:
         net, sources = spec.build(1).double().eval(), [[4, 5, 6, 2], [7, 2], [3, 9, 8, 8, 5, 2]]
         for beam in (1, 3):
             search = Search(beam=beam, max_length=8)
-            together = generate([net], sources, search, SPECIAL)
-            alone = [generate([net], [source], search, SPECIAL)[0] for source in sources]
-            twice = generate([net, net], sources, search, SPECIAL)
+            together = generate([net], Request(sources, search, SPECIAL))
+            alone = [generate([net], Request([source], search, SPECIAL))[0] for source in sources]
+            twice = generate([net, net], Request(sources, search, SPECIAL))
             for a, b, c in zip(together, alone, twice, strict=True):
                 assert a[0].tokens == b[0].tokens == c[0].tokens
                 assert a[0].log_prob == pytest.approx(b[0].log_prob, abs=1e-9)

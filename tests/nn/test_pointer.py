@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from regard.decode.fast_step import get_fast_decoder
+from regard.decode.fast_step import build_fast_decoder
 from regard.engine.write_plan import find_refusal
 from regard.errors import ShapeError, SpecError, StateError
 from regard.families import bert, transformer
@@ -172,7 +172,7 @@ class TestRefusals:
 
     def test_the_native_engine(self) -> None:
         assert find_refusal(build(Pointer())) == "the native engine has no PointerHead"
-        assert get_fast_decoder(build(Pointer()).eval()) is None
+        assert build_fast_decoder(build(Pointer()).eval()) is None
 
 
 def test_weights_of_a_plain_head_are_kept() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.decode import Search, SpecialTokens, generate
+from regard.decode import Request, Search, SpecialTokens, generate
 from regard.decode.scoring import find_cross_attention
 from regard.errors import SpecError
 from regard.families import gru, lstm
@@ -94,7 +94,7 @@ class TestRefusals:
     def test_a_memory_of_somebody_else(self) -> None:
         net, keys = model(recurrent(), RecurrentDecoder(LSTM())).build(), torch.zeros(1, 3, 8)
         with pytest.raises(SpecError, match=r"^the memory has no final states of recurrent layers"):
-            net.decode(torch.zeros(1, 2, dtype=torch.long), Coords.span(2), Memory(keys, keys, Coords.span(3)))
+            net.decode(Request(torch.zeros(1, 2, dtype=torch.long), Coords.span(2), Memory(keys, keys, Coords.span(3))))
         with pytest.raises(SpecError, match=r"^decoder reads a memory, and none was given; give the model a source$"):
             net.decode(torch.zeros(1, 2, dtype=torch.long), Coords.span(2))
 
@@ -132,9 +132,9 @@ class TestUse:
         net, sources = spec.build(1).double().eval(), [[4, 5, 6, 2], [7, 2], [3, 9, 8, 8, 5, 2]]
         for beam in (1, 3):
             search = Search(beam=beam, max_length=8)
-            together = generate([net], sources, search, SPECIAL)
-            alone = [generate([net], [source], search, SPECIAL)[0] for source in sources]
-            twice = generate([net, net], sources, search, SPECIAL)
+            together = generate([net], Request(sources, search, SPECIAL))
+            alone = [generate([net], Request([source], search, SPECIAL))[0] for source in sources]
+            twice = generate([net, net], Request(sources, search, SPECIAL))
             for a, b, c in zip(together, alone, twice, strict=True):
                 assert a[0].tokens == b[0].tokens == c[0].tokens
                 assert a[0].log_prob == pytest.approx(b[0].log_prob, abs=1e-9)

@@ -16,6 +16,7 @@ from torch import Tensor
 import regard
 from regard.decode import Search
 from regard.engine.engine_plan import PLAN
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, RegardError, SpecError
 from regard.families import transformer
 from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
@@ -87,9 +88,11 @@ def test_there_and_back(tmp_path: Path, joint: bool) -> None:
     assert (how, same.settings, same.files()) == (search, task.settings, task.files())
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     options = TextPairsOptions() if joint else TextPairsOptions(tag="2de")
-    assert require(same, Generates).run([again], TEXTS, how, options) == task.run([net], TEXTS, search, options)
-    assert require(same, Scores).score(again, TEXTS, TEXTS[::-1], options) == task.score(
-        net, TEXTS, TEXTS[::-1], options
+    assert require(same, Generates).run(TorchEngine(again), TEXTS, how, options) == task.run(
+        TorchEngine(net), TEXTS, search, options
+    )
+    assert require(same, Scores).score(TorchEngine(again), TEXTS, TEXTS[::-1], options) == task.score(
+        TorchEngine(net), TEXTS, TEXTS[::-1], options
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from regard import load
 from regard.conversion.hf_origin import Origin
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.files.folder import read_folder
 from regard.serve.chat_template import ChatTemplate
@@ -136,8 +137,8 @@ def test_a_conversation_that_is_too_long(models: dict[str, Path]) -> None:
     room = model.net.spec.room
     assert isinstance(model.task, Lm) and room is not None
     with pytest.raises(DataError, match=f"the prompt has {room + 1} tokens, and the model reads {room}; shorten it"):
-        model.task.stream_answer([model.net], [5] * (room + 1), Search(beam=1))
-    full = [*model.task.stream_answer([model.net], [5] * room, Search(beam=1, max_extra=50))]
+        model.task.stream_answer(TorchEngine(model.net), [5] * (room + 1), Search(beam=1))
+    full = [*model.task.stream_answer(TorchEngine(model.net), [5] * room, Search(beam=1, max_extra=50))]
     assert len("".join(full)) <= 1  # no more than the context holds
 
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from regard.decode import Hypothesis, Search, generate, stream_tokens
-from regard.decode.decode_request import Constraints, Draw, SpecialTokens
-from regard.decode.engine import SequenceProgress, attach_engine
+from regard.decode import Hypothesis, Request, Search, generate, stream_tokens
+from regard.decode.decode_request import Constraints, Draw
+from regard.decode.engine import SequenceProgress
 from regard.engine.torch_engine import TorchEngine
 from regard.errors import NoRoom
 from regard.serve.scheduler import Scheduler
@@ -35,7 +35,8 @@ class SlowBatch:
         self.gate = threading.Event()
         self._count = 0
 
-    def add(self, source: list[int], search: Search, special: SpecialTokens, **_: object) -> int:
+    def add(self, request: Request) -> int:
+        (source,) = request.sources
         self._count += 1
         self.running[self._count], self.sources[self._count] = len(source), source[0]
         return self._count
@@ -91,23 +92,22 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def decode_as(made: Scheduler, ticket: Ticket, sources: list[list[int]], search: Search = GREEDY) -> list[int]:
     CURRENT.set(ticket)
-    return [row[0].tokens[0] for row in made.decode(sources, search, SPECIAL)]
+    return [row[0].tokens[0] for row in made.decode(Request(sources, search, SPECIAL))]
 
 
 def test_threads_get_what_they_get_alone() -> None:
     nets = make_nets()
     net = nets["transformer"]
     searches = list(SEARCHES.values()) * 4
-    wanted = [generate([net], SOURCES, search, SPECIAL) for search in searches]
+    wanted = [generate([net], Request(SOURCES, search, SPECIAL)) for search in searches]
     with scheduler(TorchEngine(net), slots=8) as made:
-        attach_engine(net, made)
         with ThreadPoolExecutor(len(searches)) as pool:
-            found = list(pool.map(lambda search: generate([net], SOURCES, search, SPECIAL), searches))
+            found = list(pool.map(lambda search: made.decode(Request(SOURCES, search, SPECIAL)), searches))
         for rows, others in zip(found, wanted, strict=True):
             for got, each in zip(rows, others, strict=True):
                 check_same(got, each)
-        assert list(stream_tokens([net], SOURCES[0], GREEDY, SPECIAL)) == list(
-            generate([net], [SOURCES[0]], GREEDY, SPECIAL)[0][0].tokens
+        assert list(stream_tokens(made, Request([SOURCES[0]], GREEDY, SPECIAL))) == list(
+            generate([net], Request([SOURCES[0]], GREEDY, SPECIAL))[0][0].tokens
         )
         assert made.stats.running == made.stats.waiting == 0 and made.stats.sequences >= 60
 
@@ -178,8 +178,7 @@ def test_a_stream_that_nobody_reads_any_longer_leaves() -> None:
     nets = make_nets()
     net = nets["gpt"]
     with scheduler(TorchEngine(net), has_encoder=False) as made:
-        attach_engine(net, made)
-        pieces = stream_tokens([net], [3, 4], Search(beam=1, max_extra=30), SPECIAL)
+        pieces = stream_tokens(made, Request([[3, 4]], Search(beam=1, max_extra=30), SPECIAL))
         next(pieces)
         pieces.close()  # type: ignore[attr-defined]
         wait_until(lambda: made.stats.running == 0)
@@ -188,28 +187,28 @@ def test_a_stream_that_nobody_reads_any_longer_leaves() -> None:
 def test_errors_reach_whom_they_concern() -> None:
     with scheduler(TorchEngine(NET)) as made:
         with pytest.raises(NoRoom):
-            made.decode([SOURCES[0]], GREEDY, SPECIAL, constraints=Constraints(prefixes=[[3] * 50]))
+            made.decode(Request([SOURCES[0]], GREEDY, SPECIAL, Constraints(prefixes=[[3] * 50])))
         with pytest.raises(ZeroDivisionError):
             made.run(lambda: 1 // 0)
         assert made.run(lambda: 3) == 3
-        assert len(made.decode(SOURCES, GREEDY, SPECIAL, draw=Draw(range(5)))) == 5
+        assert len(made.decode(Request(SOURCES, GREEDY, SPECIAL, draw=Draw(range(5))))) == 5
 
         def fail() -> list[SequenceProgress]:
             raise RuntimeError("a broken step")
 
         made._batch.step = fail  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="a broken step"):
-            made.decode([SOURCES[0]], GREEDY, SPECIAL)
-        assert made.decode([SOURCES[0]], GREEDY, SPECIAL)  # with a new batch
+            made.decode(Request([SOURCES[0]], GREEDY, SPECIAL))
+        assert made.decode(Request([SOURCES[0]], GREEDY, SPECIAL))  # with a new batch
     with pytest.raises(RequestCancelled, match="was unloaded; try again"):
-        made.decode([SOURCES[0]], GREEDY, SPECIAL)
+        made.decode(Request([SOURCES[0]], GREEDY, SPECIAL))
 
 
 def test_usage_is_counted() -> None:
     ticket = Ticket("a")
     with scheduler(TorchEngine(NET)) as made:
         CURRENT.set(ticket)
-        (found,) = made.decode([SOURCES[2]], GREEDY, SPECIAL)
+        (found,) = made.decode(Request([SOURCES[2]], GREEDY, SPECIAL))
         CURRENT.set(None)
     assert ticket.usage["prompt_tokens"] == len(SOURCES[2])
     assert ticket.usage["completion_tokens"] == len(found[0].tokens)

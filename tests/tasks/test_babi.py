@@ -14,6 +14,7 @@ import torch
 import regard
 from regard.data.stories import Story
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import bert, memn2n
 from regard.nn.blocks.memory_hops import MemoryHopsBody
@@ -115,7 +116,7 @@ def test_the_answer_comes_with_the_sentence_each_hop_looked_at() -> None:
     batch = task.batch(task.encode(LONG), np.arange(6))
     with torch.no_grad():
         told = net.logits(net(batch.ids, batch.at)[:, 0]).log_softmax(-1)
-    for row, one, (best,) in zip(told, LONG, task.run([net], LONG, Search()), strict=True):
+    for row, one, (best,) in zip(told, LONG, task.run(TorchEngine(net), LONG, Search()), strict=True):
         assert best.text == task.classes[int(row.argmax())]
         assert best.log_prob == pytest.approx(float(row.max()), abs=1e-5)
         hops = best.more["hops"]
@@ -124,15 +125,15 @@ def test_the_answer_comes_with_the_sentence_each_hop_looked_at() -> None:
         assert len(best.explanation) == 3
     weights, labels, _ = task.forward_pass(net, str(LONG[1]), "place3").attention(net)
     assert labels == ["Where is Mary?", *(f"{NAMES[i % 4]} went to place{i}." for i in (3, 2, 1, 0))]
-    (best,) = task.run([net], [LONG[1]], Search())[0]
+    (best,) = task.run(TorchEngine(net), [LONG[1]], Search())[0]
     for i, hop in enumerate(best.more["hops"]):  # type: ignore[arg-type]
         looked = weights[f"encoder.hops.{i}"][0, 0]
         assert labels[int(looked.argmax())] == hop["sentence"]
         assert float(looked.max()) == pytest.approx(hop["weight"], abs=1e-6)
-    assert task.score(net, [LONG[1]], ["place3"])[0] == pytest.approx(
+    assert task.score(TorchEngine(net), [LONG[1]], ["place3"])[0] == pytest.approx(
         float(told[1, task.classes.index("place3")]), abs=1e-5
     )
-    alone = task.run([net], ["Where is Mary?"], Search())[0][0]
+    alone = task.run(TorchEngine(net), ["Where is Mary?"], Search())[0][0]
     assert alone.explanation == [] and alone.more["hops"] == []
 
 
@@ -172,7 +173,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^qa\.txt, line 9: the model does not know the word '<none>'"):
         task.encode([story("<none> went home.")])
     with pytest.raises(DataError, match=r"^the model does not know the word 'nowhere'"):
-        task.score(memn2n.spec(width=6, **task.model_arguments()).build(), [LONG[0]], ["nowhere"])
+        task.score(TorchEngine(memn2n.spec(width=6, **task.model_arguments()).build()), [LONG[0]], ["nowhere"])
     (tmp_path / "qa.txt").write_text("1 Mary left.\n2 Where is Mary? \tout\t1\n")
     with pytest.raises(DataError, match=r"^1 question is not enough to hold some out; name a file for validation$"):
         Babi.read(BabiData(train=(str(tmp_path / "qa.txt"),)), 1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, gpt
 from regard.nn.blocks.head import Classes
@@ -66,20 +67,20 @@ def test_classes_are_the_softmax_of_the_head_and_segments_count() -> None:
     ((ids, segments),) = frame_texts(TOKENIZER, ["fine\tbad"], 16, pair=True)
     at = Coords(torch.arange(len(ids))[None], first=0, segment=torch.tensor([segments]))
     wanted = net.logits(net(torch.tensor([ids]), at), at)[0].softmax(-1)
-    ((best, second, third),) = task.run([net], ["fine\tbad"], Search(beam=3, n_best=3))
+    ((best, second, third),) = task.run(TorchEngine(net), ["fine\tbad"], Search(beam=3, n_best=3))
     assert best.more["probabilities"] == pytest.approx(dict(zip(task.classes, wanted.tolist(), strict=True)))
     assert [best.score, second.score, third.score] == pytest.approx(sorted(wanted.tolist(), reverse=True))
-    assert task.score(net, ["fine\tbad"], [best.text]) == pytest.approx([best.log_prob])
+    assert task.score(TorchEngine(net), ["fine\tbad"], [best.text]) == pytest.approx([best.log_prob])
     net.embed.segment[1].normal_()
-    assert task.score(net, ["fine\tbad"], [best.text]) != pytest.approx([best.log_prob])
+    assert task.score(TorchEngine(net), ["fine\tbad"], [best.text]) != pytest.approx([best.log_prob])
 
 
 @torch.no_grad()
 def test_an_ensemble_is_the_mean_of_probabilities() -> None:
     task = made()
     nets = [task.adapt_spec(bert.spec(**SMALL, **task.model_arguments())).build(seed=s).double().eval() for s in (1, 2)]
-    each = [task.run([net], ["fine"], Search())[0][0].more["probabilities"] for net in nets]
-    both = task.run(nets, ["fine"], Search())[0][0].more["probabilities"]
+    each = [task.run(TorchEngine(net), ["fine"], Search())[0][0].more["probabilities"] for net in nets]
+    both = task.run(TorchEngine(*nets), ["fine"], Search())[0][0].more["probabilities"]
     assert both == pytest.approx({name: (each[0][name] + each[1][name]) / 2 for name in task.classes})
 
 
@@ -87,7 +88,7 @@ def test_any_mixer_and_any_encoder() -> None:
     task = made()
     spec = bert.spec(**SMALL, **task.model_arguments()).replace("encoder.block.mix", Performer(2, features=8).plain())
     assert task.adapt_spec(spec).head == Classes(3, "first", hidden=True, dropout=0.1)
-    assert len(task.run([task.adapt_spec(spec).build(0).eval()], TEXTS, Search())) == len(TEXTS)
+    assert len(task.run(TorchEngine(task.adapt_spec(spec).build(0).eval()), TEXTS, Search())) == len(TEXTS)
     assert made(pool="mean").adapt_spec(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)
     own = bert.spec(**SMALL, vocab=TOKENIZER.size, length=16, classes=3)
     assert task.adapt_spec(own) == own, "a head that fits stays as it is"
@@ -130,7 +131,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.tsv has a class 'sideways' that the model does not have; it has 'down', "):
         made().encode(Classify.read_test(data, [str(path)]))
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
-        made().score(net_of(made()), ["a", "b"], ["up"])
+        made().score(TorchEngine(net_of(made())), ["a", "b"], ["up"])
     with pytest.raises(SpecError, match=r"data\.max_length=3 leaves no room for a text"):
         Classify(ClassifyData(max_length=3), TOKENIZER, ("a", "b"))
     files = made().files()

@@ -21,6 +21,7 @@ from regard.data.batch import IGNORE
 from regard.data.cursor import Cursor
 from regard.decode import Search
 from regard.decode.decode_request import Hypothesis
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import gpt, llama
 from regard.metrics import METRICS
@@ -261,34 +262,37 @@ def test_a_model_reads_in_an_order_that_it_learned(task: Code) -> None:
 def test_completions(task: Code, net: Net) -> None:
     text = SOURCES[0]
     inputs = [Cursor(text[:30], text[40:]), "def ", Cursor(text[:30]), Cursor(text[:30], "")]
-    among = task.run([net], inputs, GREEDY)
-    alone = [task.run([net], [each], GREEDY)[0] for each in inputs]
+    among = task.run(TorchEngine(net), inputs, GREEDY)
+    alone = [task.run(TorchEngine(net), [each], GREEDY)[0] for each in inputs]
     assert [a[0].text for a in among] == [a[0].text for a in alone]
     assert "\n" not in among[2][0].text, "without what comes after, the rest of the line"
     for order in ("psm", "spm"):
         options = CodeOptions(lines=2, order=order)
-        assert task.run([net], inputs[:1], GREEDY, options)[0][0].text.count("\n") <= 1
-    limited = task.run([net], inputs[:1], Search(beam=1, max_extra=3))[0][0]
+        assert task.run(TorchEngine(net), inputs[:1], GREEDY, options)[0][0].text.count("\n") <= 1
+    limited = task.run(TorchEngine(net), inputs[:1], Search(beam=1, max_extra=3))[0][0]
     assert among[0][0].text.startswith(limited.text.rstrip("\ufffd"))
-    assert task.run([net], inputs[:1], Search(beam=1, max_extra=0))[0][0].text == ""
+    assert task.run(TorchEngine(net), inputs[:1], Search(beam=1, max_extra=0))[0][0].text == ""
 
 
 def test_a_line_ends_before_both_characters_of_its_end(task: Code, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a file with \\r\\n, the rest of a line has no \\r: the file has it already."""
     written = Hypothesis((*task.tokenizer.encode("x\r\ny\r\nz"),), -1.0, -1.0)
-    monkeypatch.setattr(task, "write_tokens", lambda *_: [[written]])
+    monkeypatch.setattr(TorchEngine, "decode", lambda *_: [[written]])
     for lines, wanted in ((1, "x"), (2, "x\r\ny"), (9, "x\r\ny\r\nz")):
-        assert task.run([net], [Cursor("")], GREEDY, CodeOptions(lines=lines))[0][0].text == wanted
+        assert task.run(TorchEngine(net), [Cursor("")], GREEDY, CodeOptions(lines=lines))[0][0].text == wanted
 
 
 def test_a_long_line_is_written_in_rounds(task: Code, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     cursor = [Cursor("x = ")]
-    once = task.run([net], cursor, Search(beam=1, max_extra=40))[0][0]
+    once = task.run(TorchEngine(net), cursor, Search(beam=1, max_extra=40))[0][0]
     monkeypatch.setattr("regard.tasks.code.ROUND", 3)
-    rounds = task.run([net], cursor, Search(beam=1, max_extra=40))[0][0]
+    rounds = task.run(TorchEngine(net), cursor, Search(beam=1, max_extra=40))[0][0]
     assert rounds.text == once.text
     assert rounds.log_prob == once.log_prob or rounds.log_prob == pytest.approx(once.log_prob, abs=1e-4)
-    drawn = [task.run([net], cursor, Search(sample=True, beam=1, max_extra=9, seed=5))[0][0].text for _ in range(2)]
+    drawn = [
+        task.run(TorchEngine(net), cursor, Search(sample=True, beam=1, max_extra=9, seed=5))[0][0].text
+        for _ in range(2)
+    ]
     assert drawn[0] == drawn[1]
 
 
@@ -301,17 +305,17 @@ def test_the_score_of_a_middle_is_the_sum_of_its_tokens(task: Code, net: Net) ->
         told = net.logits(net(torch.tensor([ids]), Coords.span(len(ids))))[0].log_softmax(-1)
     places = range(len(ids) - len(tokens), len(ids))
     by_hand = sum(float(told[i - 1, ids[i]]) for i in places)
-    assert task.score(net, [cursor], [middle]) == [pytest.approx(by_hand, abs=1e-4)]
-    assert task.score(net, [text[:30], Cursor(text[:30])], [middle, middle])[0] == pytest.approx(
-        task.score(net, [Cursor(text[:30])], [middle])[0], abs=1e-4
+    assert task.score(TorchEngine(net), [cursor], [middle]) == [pytest.approx(by_hand, abs=1e-4)]
+    assert task.score(TorchEngine(net), [text[:30], Cursor(text[:30])], [middle, middle])[0] == pytest.approx(
+        task.score(TorchEngine(net), [Cursor(text[:30])], [middle])[0], abs=1e-4
     )
     long = SOURCES[0] * 150  # more than is encoded of a text
-    (alone,) = task.score(net, [Cursor(long)], ["def"])
-    assert alone == pytest.approx(task.score(net, [Cursor(long[len(long) // 2 :])], ["def"])[0], abs=1e-4)
+    (alone,) = task.score(TorchEngine(net), [Cursor(long)], ["def"])
+    assert alone == pytest.approx(task.score(TorchEngine(net), [Cursor(long[len(long) // 2 :])], ["def"])[0], abs=1e-4)
     shown = task.forward_pass(net, cursor, middle)
     assert [i for i in shown.wanted[0].tolist() if i != IGNORE] == tokens
     with pytest.raises(DataError, match=r"the model has room for 100 tokens at a cursor, got \d+; give less text"):
-        task.score(net, [cursor], ["xyz" * 200])
+        task.score(TorchEngine(net), [cursor], ["xyz" * 200])
 
 
 def test_middles_are_learned_by_heart() -> None:
@@ -322,10 +326,12 @@ def test_middles_are_learned_by_heart() -> None:
     net = llama.spec(**shape, **task.model_arguments()).build(2)
     learn(net, task, 200, texts=snippets * 12, lr=0.01)
     cuts = [(text, a, b) for text in snippets for a in range(len(text)) for b in range(a + 1, len(text) + 1, 3)]
-    found = task.run([net], [Cursor(text[:a], text[b:]) for text, a, b in cuts], Search(beam=1, max_extra=30))
+    found = task.run(
+        TorchEngine(net), [Cursor(text[:a], text[b:]) for text, a, b in cuts], Search(beam=1, max_extra=30)
+    )
     right = [each[0].text == text[a:b] for each, (text, a, b) in zip(found, cuts, strict=True)]
     assert sum(right) > 0.8 * len(right)
-    assert task.run([net], [Cursor("for i in z:\n\tpr", "(i)\n")], Search(beam=1))[0][0].text == "int"
+    assert task.run(TorchEngine(net), [Cursor("for i in z:\n\tpr", "(i)\n")], Search(beam=1))[0][0].text == "int"
 
 
 # ------------------------------------------------------------------------------------------------ settings and files
@@ -422,8 +428,9 @@ def test_a_long_text_is_read_as_far_as_the_context(task: Code) -> None:
     """Also by a model without a limit, whose time grows with the square of what it reads."""
     net = llama.spec(width=8, depth=1, heads=2, hidden=16, vocab=task.tokenizer.size, length=64).build(1).eval()
     assert net.spec.room is None
-    assert task.rooms([net]) == [task.settings.context]
+    assert task.limit_room(net.spec.room) == task.settings.context
     assert (task.frame() or {})["context"] == task.settings.context
     long, short = "x = 1\n" * 5000, "x = 1\n" * 500
     search = Search(beam=1, max_extra=4)
-    assert [o.text for (o,) in task.run([net], [long], search)] == [o.text for (o,) in task.run([net], [short], search)]
+    one, other = (task.run(TorchEngine(net), [text], search)[0][0].text for text in (long, short))
+    assert one == other

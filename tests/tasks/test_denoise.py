@@ -9,6 +9,7 @@ import pytest
 
 from regard.data.batch import IGNORE
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import bart
 from regard.tasks.common.task import Dataset
@@ -76,7 +77,7 @@ def test_sentences_end_at_their_stops() -> None:
 def test_a_text_is_restored(task: Denoise) -> None:
     net = bart.spec(**SMALL, **{k: v for k, v in task.model_arguments().items() if k != "start"}).build(1).eval()
     texts = ["the <mask> sat", "no mark here"]
-    found = task.run([net], texts, Search(beam=2, n_best=2))
+    found = task.run(TorchEngine(net), texts, Search(beam=2, n_best=2))
     assert [len(each) for each in found] == [2, 2] and not any("<mask>" in out.text for each in found for out in each)
     assert task.encode_inputs(texts[:1], task.Options())[0].count(task.mask) == 1
     assert task.find_too_long(["the cat", "the cat sat on the mat. " * 9]) == [1]

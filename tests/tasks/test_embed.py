@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from regard.api import Model
 from regard.data.pairs import Pairs
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.nn.blocks.head import Vector
@@ -28,7 +29,7 @@ TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]
 TASK = Embed(EmbedData(tokenizer="chars", max_length=20), Tokenizer.train(TEXTS, Chars()))
 SPEC = TASK.adapt_spec(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.model_arguments()))
 NET: Any = SPEC.build(seed=1).double().eval()
-MODEL = Model(NET, TASK, Search(), Path("x"))
+MODEL = Model(TorchEngine(NET), TASK, Search(), Path("x"))
 
 
 @torch.no_grad()
@@ -54,7 +55,7 @@ def test_length_one_and_cosines() -> None:
     torch.testing.assert_close(found.norm(dim=1), torch.ones(5))
     cosines = MODEL.score(TEXTS[:2], TEXTS[2:4])
     assert cosines == pytest.approx((found[:2] * found[2:4]).sum(1).tolist(), abs=1e-6)
-    (output,) = TASK.run([NET], TEXTS[:1], Search())[0]
+    (output,) = TASK.run(TorchEngine(NET), TEXTS[:1], Search())[0]
     assert output.plain()["vector"] == pytest.approx(found[0].tolist())
     assert [float(x) for x in output.text.split()] == pytest.approx(found[0].tolist(), rel=1e-5)
     assert MODEL.embed([]).shape == (0, 16)

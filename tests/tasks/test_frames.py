@@ -12,6 +12,7 @@ import torch
 
 from regard.data.piano_rolls import Keyboard, Piece
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import gpt, lstm, rnn, vit
 from regard.model.model_spec import ModelSpec
@@ -94,30 +95,31 @@ def test_a_continuation_is_what_the_probabilities_say(name: str) -> None:
     from regard.nn.core.coords import Coords
 
     task, net = made(), net_of(MODELS[name])
-    ((best,),) = task.run([net], [PIECES[0]], Search(beam=1, max_extra=4))
+    ((best,),) = task.run(TorchEngine(net), [PIECES[0]], Search(beam=1, max_extra=4))
     roll = PIECES[0].roll
     for _ in range(4):
         with torch.no_grad():
             logits = net.logits(net(torch.from_numpy(roll)[None], Coords.span(len(roll))))[0, -1]
         roll = np.concatenate([roll, (logits >= 0).numpy().astype(np.uint8)[None]])
     assert best.more["frames"] == json.loads(best.text) == Keyboard(KEYS, 60).pitches(roll[5:])
-    assert task.score(net, [PIECES[0]], [best.text])[0] == pytest.approx(best.log_prob, abs=1e-6)
+    assert task.score(TorchEngine(net), [PIECES[0]], [best.text])[0] == pytest.approx(best.log_prob, abs=1e-6)
     assert len(best.explanation) == 4
     drawn = [
-        task.run([net], [PIECES[0]], Search(beam=1, sample=True, seed=s, max_extra=8))[0][0].text for s in (1, 1, 2)
+        task.run(TorchEngine(net), [PIECES[0]], Search(beam=1, sample=True, seed=s, max_extra=8))[0][0].text
+        for s in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
-    ensemble = task.run([net, net], [PIECES[0]], Search(beam=1, max_extra=4))[0][0]
+    ensemble = task.run(TorchEngine(net, net), [PIECES[0]], Search(beam=1, max_extra=4))[0][0]
     assert ensemble.text == best.text
 
 
 def test_a_full_context_goes_on_from_its_later_half() -> None:
     task = made(context=6)
     net = net_of(gpt.spec(**{**ATTENTION, "length": 6}), task)
-    ((best,),) = task.run([net], [PIECES[1]], Search(beam=1, max_extra=20))
+    ((best,),) = task.run(TorchEngine(net), [PIECES[1]], Search(beam=1, max_extra=20))
     assert len(json.loads(best.text)) == 20
     with pytest.raises(DataError, match=r"^the model reads 6 frames, got 20 to score; give fewer at a time$"):
-        task.score(net, [PIECES[1]], [best.text])
+        task.score(TorchEngine(net), [PIECES[1]], [best.text])
 
 
 def test_what_can_be_looked_at() -> None:
@@ -146,7 +148,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^no training data; name one or more files of piano rolls"):
         Frames.read(FramesData(), 1)
     with pytest.raises(SpecError, match=r"^a piece has one continuation, got n_best=2"):
-        task.run([net_of(MODELS["gpt"])], [PIECES[0]], Search(beam=2, n_best=2))
+        task.run(TorchEngine(net_of(MODELS["gpt"])), [PIECES[0]], Search(beam=2, n_best=2))
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"train": [[[60], [61]]]}))
     with pytest.raises(DataError, match=r"x\.json has no part 'test'; it has train$"):

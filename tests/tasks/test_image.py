@@ -14,6 +14,7 @@ from regard.api import Model
 from regard.data.augment import Augment
 from regard.data.images import ImageSet, LoadedImage
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, vit
 from regard.nn.core.coords import Coords
@@ -47,10 +48,10 @@ def test_classes_are_the_softmax_of_normalised_pixels(pool: str) -> None:
     images = (torch.from_numpy(PIXELS).permute(0, 3, 1, 2).double() / 255 - 0.4) / 0.3
     at = Coords.span(4 + (pool == "first"))
     wanted = net.logits(net(images, at), at).softmax(-1)
-    found = task.run([net], [PICTURES[i] for i in range(6)], Search())
+    found = task.run(TorchEngine(net), [PICTURES[i] for i in range(6)], Search())
     for (best,), row in zip(found, wanted, strict=True):
         assert best.more["probabilities"] == pytest.approx(dict(zip(task.classes, row.tolist(), strict=True)), abs=1e-6)
-    assert task.score(net, [PICTURES[0]], ["dog"])[0] == pytest.approx(float(wanted[0, 1].log()), abs=1e-5)
+    assert task.score(TorchEngine(net), [PICTURES[0]], ["dog"])[0] == pytest.approx(float(wanted[0, 1].log()), abs=1e-5)
     loss = task.loss(net, task.batch(task.encode(PICTURES), np.arange(6)), 0.0)
     assert float(loss.plain) == pytest.approx(-float(wanted[np.arange(6), np.arange(6) % 2].log().sum()), rel=1e-5)
 
@@ -84,9 +85,9 @@ def test_files_of_any_size_and_colour(tmp_path: Path) -> None:
         Pillow.fromarray(pixels).save(tmp_path / name)
     Pillow.fromarray(colour).resize((30, 20)).save(tmp_path / "large.png")
     names = [str(tmp_path / f"{name}.png") for name in ("grey", "colour", "large")]
-    grey, seen, _ = task.run([net], names, Search())
+    grey, seen, _ = task.run(TorchEngine(net), names, Search())
     assert grey[0].log_prob == pytest.approx(seen[0].log_prob)
-    other = task.run([net], names, Search(), ImageOptions(side=16))
+    other = task.run(TorchEngine(net), names, Search(), ImageOptions(side=16))
     assert [len(each) for each in other] == [1, 1, 1]
     assert other[0][0].log_prob != grey[0].log_prob
     weights, tokens, _ = task.forward_pass(net, names[0], "cat").attention(net)
@@ -108,7 +109,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         task.encode(ImageSet(np.repeat(PIXELS, 3, 3), np.arange(6) % 2, ("cat", "dog"), "x"))
     with pytest.raises(DataError, match="x has a class 'cow' that the model does not have; it has 'cat', 'dog'"):
         task.encode(ImageSet(PIXELS, np.arange(6) % 2, ("cat", "cow"), "x"))
-    ((one,),) = task.run([net_of(task)], [LoadedImage("y", PIXELS[0, :6])], Search())
+    ((one,),) = task.run(TorchEngine(net_of(task)), [LoadedImage("y", PIXELS[0, :6])], Search())
     assert one.error == "y should be (8, 8, 1), got (6, 8, 1); give its path instead"
     with pytest.raises(CheckpointError, match=r"classes\.json has no 'side'; it is not from a model that reads images"):
         Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"]}'})
@@ -130,7 +131,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         Image.read(ImageData(train=str(tmp_path / "a"), side=8), 1)
     said = "x reads and writes no text, so it has no tokenizer"
     with pytest.raises(SpecError, match=said):
-        _ = Model(net_of(task), task, Search(), Path("x")).tokenizer
+        _ = Model(TorchEngine(net_of(task)), task, Search(), Path("x")).tokenizer
 
 
 def test_the_recipe_on_the_command_line(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from regard.decode import Search
 from regard.decode.decode_request import Hypothesis
 from regard.decode.greedy import choose_best
 from regard.decode.sample import make_sampler
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.model.net import Net
@@ -98,7 +99,7 @@ def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool)
     search = Search(beam=1, max_extra=40, repetition_guard=False, sample=sample)
     choose = make_sampler(search) if sample else choose_best
     prompts = ["the", "a", "", "the cat s"]
-    found = lm.run([net], prompts, search)  # type: ignore[list-item]
+    found = lm.run(TorchEngine(net), prompts, search)  # type: ignore[list-item]
     for i, (prompt, (output,)) in enumerate(zip(prompts, found, strict=True)):
         ids = lm.tokenizer.encode(prompt)
         written: list[int] = []
@@ -120,17 +121,19 @@ def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool)
 def test_what_follows_does_not_depend_on_the_other_prompts(lm: Lm, net: Net) -> None:
     """Also where the model is full at different times."""
     prompts, search = ["the", "the cat sat on", "a dog"], Search(beam=2, max_extra=30, repetition_guard=False)
-    together = lm.run([net], prompts, search)
-    assert [each[0].text for each in together] == [lm.run([net], [prompt], search)[0][0].text for prompt in prompts]
+    together = lm.run(TorchEngine(net), prompts, search)
+    assert [each[0].text for each in together] == [
+        lm.run(TorchEngine(net), [prompt], search)[0][0].text for prompt in prompts
+    ]
     assert all(len(lm.tokenizer.encode(each[0].text)) <= 30 for each in together)
 
 
 def test_score_is_the_likelihood_of_what_follows(lm: Lm, net: object) -> None:
-    whole, part = lm.score(net, ["the ", "the c"], ["cat", "at"])  # type: ignore[arg-type]
-    first = lm.score(net, ["the "], ["c"])[0]  # type: ignore[arg-type]
+    whole, part = lm.score(TorchEngine(net), ["the ", "the c"], ["cat", "at"])  # type: ignore[arg-type]
+    first = lm.score(TorchEngine(net), ["the "], ["c"])[0]  # type: ignore[arg-type]
     assert whole == pytest.approx(first + part, abs=1e-9)
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
-        lm.score(net, ["a", "b"], ["c"])  # type: ignore[arg-type]
+        lm.score(TorchEngine(net), ["a", "b"], ["c"])  # type: ignore[arg-type]
 
 
 def spaced() -> tuple[Lm, Net]:
@@ -146,17 +149,19 @@ def test_what_is_scored_must_fit(lm: Lm, net: Net) -> None:
     assert room is not None
     words = f"input 2 and its output have [0-9,]+ tokens, and the model reads {room}; shorten them"
     with pytest.raises(DataError, match=words):
-        lm.score(net, ["a", "b"], ["c", "c" * 1000])
+        lm.score(TorchEngine(net), ["a", "b"], ["c", "c" * 1000])
 
 
 def test_what_is_scored_is_the_text_that_was_asked_about() -> None:
     task, net = spaced()
     ids = [task.tokenizer.encode(text) for text in ("the cat", "the c at")]
     assert ids[0] != ids[1]
-    whole, part, rest = task.score(net, ["the", "the", "the cat"], [" cat sat", " cat", " sat"])
+    whole, part, rest = task.score(TorchEngine(net), ["the", "the", "the cat"], [" cat sat", " cat", " sat"])
     assert whole == pytest.approx(part + rest)
-    assert task.score(net, ["the c"], ["at"]) == pytest.approx(task.score(net, ["the"], [" cat"]))
-    assert task.score(net, ["the c"], [""]) == [0.0]
+    assert task.score(TorchEngine(net), ["the c"], ["at"]) == pytest.approx(
+        task.score(TorchEngine(net), ["the"], [" cat"])
+    )
+    assert task.score(TorchEngine(net), ["the c"], [""]) == [0.0]
 
 
 @pytest.mark.parametrize(("text", "output"), [("the", " cat"), ("the ", "cat"), ("", "the cat"), ("the cat", "")])
@@ -169,21 +174,21 @@ def test_an_output_stands_right_after_its_input(text: str, output: str, monkeypa
     def told(*_: object, **__: object) -> list[list[Hypothesis]]:
         return [[Hypothesis(tuple(whole[len(read) :]), 0.0, 0.0)]]
 
-    monkeypatch.setattr("regard.tasks.lm.generate", told)
-    ((found,),) = task.run([net], [text], Search(beam=1, max_extra=12))
+    monkeypatch.setattr(TorchEngine, "decode", told)
+    ((found,),) = task.run(TorchEngine(net), [text], Search(beam=1, max_extra=12))
     assert found.text == output
 
 
 def test_limits_and_what_cannot_be_asked_for(lm: Lm, net: Net) -> None:
     def length(**options: Any) -> int:
-        return len(lm.run([net], ["the"], Search(beam=1, **options))[0][0].text)
+        return len(lm.run(TorchEngine(net), ["the"], Search(beam=1, **options))[0][0].text)
 
     assert length(max_extra=0) == 0
     assert length(max_extra=40, max_length=5) == length(max_extra=5) == 5
     with pytest.raises(
         SpecError, match="a language model gives one continuation, got n_best=2; for others, use sample"
     ):
-        lm.run([net], ["the"], Search(beam=2, n_best=2))
+        lm.run(TorchEngine(net), ["the"], Search(beam=2, n_best=2))
 
 
 DOCUMENTS = ("the cat sat", "a dog", "the mat; the dog", "on", "the cat sat on the mat; the dog sat")
@@ -244,8 +249,8 @@ def test_documents_begin_and_end_with_their_marks(packed: tuple[Lm, Net]) -> Non
     batch = task.batch(rows, np.arange(1))
     assert batch.given.ids.tolist() == [[task.tokenizer.bos, *task.tokenizer.encode("on")]]
     assert batch.wanted.tolist() == [[*task.tokenizer.encode("on"), task.tokenizer.eos]]
-    whole, part = task.score(net, ["", "t"], ["the", "he"])
-    assert whole == pytest.approx(task.score(net, [""], ["t"])[0] + part, abs=1e-9)
+    whole, part = task.score(TorchEngine(net), ["", "t"], ["the", "he"])
+    assert whole == pytest.approx(task.score(TorchEngine(net), [""], ["t"])[0] + part, abs=1e-9)
     assert task.forward_pass(net, "on", "").attention(net)[1] == ["<s>", "o", "n"]
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import regard
 from regard.data.batch import IGNORE
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, gpt
 from regard.model.net import Net
@@ -206,7 +207,7 @@ def test_a_mask_stands_for_one_token_and_changes_none_beside_it(kind: TokenizerS
 @torch.no_grad()
 def test_filling_in_is_the_argmax_at_each_mask(task: Mlm, net: Net) -> None:
     texts = ["the [MASK] sat on the <mask>.", "no mask here", "[MASK]"]
-    best, second = (task.run([net], texts, Search(beam=3, n_best=n)) for n in (1, 3))
+    best, second = (task.run(TorchEngine(net), texts, Search(beam=3, n_best=n)) for n in (1, 3))
     assert [len(each) for each in best] == [1, 1, 1]
     assert [each[0].text for each in second] == [each[0].text for each in best]
     assert best[1][0].text == texts[1]
@@ -233,25 +234,27 @@ def test_texts_longer_than_the_model_are_seen_around_each_mask(task: Mlm, net: N
     ids[3] = ids[20] = ids[50] = 9
     assert plan_views(ids, 9, room) == [(0, [3, 20]), (38, [50])]
     long = "the cat sat on the mat. " * 6 + "the [MASK] ran. " + "the dog saw the cat. " * 6
-    (found,) = task.run([net], [long], Search(beam=1))[0]
+    (found,) = task.run(TorchEngine(net), [long], Search(beam=1))[0]
     assert "[MASK]" not in found.text
     assert found.text.startswith("the cat sat on the mat. the cat")
 
 
 def test_an_ensemble_of_one_model_twice_is_the_model(task: Mlm, net: Net) -> None:
-    one, two = (task.run(nets, ["the [MASK]"], Search(beam=1))[0][0] for nets in ([net], [net, net]))
+    one, two = (task.run(TorchEngine(*nets), ["the [MASK]"], Search(beam=1))[0][0] for nets in ([net], [net, net]))
     assert one.text == two.text
     assert one.log_prob == pytest.approx(two.log_prob, abs=1e-5)
 
 
 def test_score_is_that_of_what_run_gives(task: Mlm, net: Net) -> None:
     texts = ["the [MASK] sat on the [MASK].", "it rained."]
-    found = [each[0] for each in task.run([net], texts, Search(beam=1))]
-    assert task.score(net, texts, [f.text for f in found]) == pytest.approx([f.log_prob for f in found], abs=1e-4)
+    found = [each[0] for each in task.run(TorchEngine(net), texts, Search(beam=1))]
+    assert task.score(TorchEngine(net), texts, [f.text for f in found]) == pytest.approx(
+        [f.log_prob for f in found], abs=1e-4
+    )
     with pytest.raises(DataError, match="output 1 should be its input with a token for each mask, got 'the dog'"):
-        task.score(net, texts, ["the dog", "it rained."])
+        task.score(TorchEngine(net), texts, ["the dog", "it rained."])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
-        task.score(net, texts, ["the dog"])
+        task.score(TorchEngine(net), texts, ["the dog"])
 
 
 def test_attention_is_of_the_framed_text(task: Mlm, net: Net) -> None:
@@ -279,7 +282,7 @@ def test_refusals(task: Mlm, net: Net, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no tokenizer.json among x.json"):
         Mlm.load(MlmData(), {"x.json": b""})
     with pytest.raises(SpecError, match="filled with the likeliest tokens, not sampled"):
-        task.run([net], ["the [MASK]"], Search(beam=1, sample=True))
+        task.run(TorchEngine(net), ["the [MASK]"], Search(beam=1, sample=True))
     with pytest.raises(DataError, match="the vocabulary knows nothing in this text"):
         made(next_sentence=False, tokenizer=Chars()).encode(Texts(("漢字",)))
 

@@ -19,6 +19,7 @@ from regard.data.music.grid_notes import Note
 from regard.data.music.music_files import MusicPiece, parse_piece, read_music
 from regard.data.music.performance_events import Performance
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import gpt
 from regard.serve.operations import read_inputs
@@ -131,7 +132,7 @@ def test_a_continuation_goes_on_where_the_piece_ends(tmp_path: Path) -> None:
     task, _ = prepared(tmp_path)
     net, path = net_of(task), write(tmp_path, "given.mid", chorale())
     search = Search(beam=1, sample=True, max_extra=40, seed=3)
-    ((best,),) = task.run([net], [str(path)], search, task.Options())
+    ((best,),) = task.run(TorchEngine(net), [str(path)], search, task.Options())
     words = best.text.split()
     assert len(words) == 40
     notes = parse_piece(best.files[".mid"], CHORALE, "x").notes
@@ -139,16 +140,16 @@ def test_a_continuation_goes_on_where_the_piece_ends(tmp_path: Path) -> None:
     assert notes == CHORALE.decode([*CHORALE.encode(chorale()), *words])
     assert best.more["given"] == 12
     assert best.explanation[0].startswith("continued by ")
-    ((new,),) = task.run([net], [""], search, task.Options())
+    ((new,),) = task.run(TorchEngine(net), [""], search, task.Options())
     assert new.explanation[0].startswith("written: ") and len(new.text.split()) == 40
     assert best.explanation[-2].startswith("notes that go on without a beginning: ")
     assert [line for line in best.explanation if line.startswith("soprano: ")]  # an untrained model leaves its range
-    again = task.run([net], [MusicPiece("x", chorale())], search, task.Options())
+    again = task.run(TorchEngine(net), [MusicPiece("x", chorale())], search, task.Options())
     assert again[0][0].text == best.text
     assert best.log_prob is not None
     short = Search(beam=1, max_extra=3)  # the context has room for these
-    ((few,),) = task.run([net], ["S:C5 A:G4 T:E4 B:C3"], short, task.Options())
-    assert task.score(net, ["S:C5 A:G4 T:E4 B:C3"], [few.text])[0] == pytest.approx(few.log_prob, abs=1e-4)
+    ((few,),) = task.run(TorchEngine(net), ["S:C5 A:G4 T:E4 B:C3"], short, task.Options())
+    assert task.score(TorchEngine(net), ["S:C5 A:G4 T:E4 B:C3"], [few.text])[0] == pytest.approx(few.log_prob, abs=1e-4)
 
 
 def test_what_to_do_with_a_model_of_music(tmp_path: Path) -> None:
@@ -162,13 +163,13 @@ def test_a_melody_is_kept_and_other_voices_are_written(tmp_path: Path, way: dict
     task, _ = prepared(tmp_path)
     melody = [Note(0, 3, 72), Note(4, 9, 74), Note(9, 11, 74)]  # a rest at 3, a repeated note at 9
     path = write(tmp_path, "melody.mid", melody)
-    ((best,),) = task.run([net_of(task)], [str(path)], Search(beam=1, max_extra=2, **way), task.Options())
+    ((best,),) = task.run(TorchEngine(net_of(task)), [str(path)], Search(beam=1, max_extra=2, **way), task.Options())
     notes = parse_piece(best.files[".mid"], CHORALE, "x").notes
     assert [note for note in notes if note.part == 0] == melody
     assert len(best.text.split()) == 4 * 11
     assert best.explanation[0].startswith("harmonized: ")
     full = write(tmp_path, "full.mid", chorale())
-    ((again,),) = task.run([net_of(task)], [str(full)], Search(beam=1), task.Options(harmonize=True))
+    ((again,),) = task.run(TorchEngine(net_of(task)), [str(full)], Search(beam=1), task.Options(harmonize=True))
     kept = [note for note in CHORALE.decode(again.text.split()) if note.part == 0]
     assert kept == [note for note in chorale() if note.part == 0]
 
@@ -210,7 +211,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     net = net_of(task)
 
     def run(given: object, **options: Any) -> None:
-        task.run([net], [given], Search(beam=1), task.Options(**options))
+        task.run(TorchEngine(net), [given], Search(beam=1), task.Options(**options))
 
     with pytest.raises(
         DataError, match=r"^'C9x' is neither a MIDI file \(\.mid\) nor a word of this model's music, such"
@@ -224,7 +225,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         events = Music.prepare(
             MusicData(encoding=EVENTS), Music.read(MusicData(train=(str(tmp_path),), encoding=EVENTS), 1)
         )
-        events.run([net], ["+C4 t9 -C4"], Search(beam=1), events.Options(harmonize=True))
+        events.run(TorchEngine(net), ["+C4 t9 -C4"], Search(beam=1), events.Options(harmonize=True))
     with pytest.raises(DataError, match=r"^no training data; name a folder of MIDI files, or chorales as \.json$"):
         Music.read(MusicData(), 1)
     with pytest.raises(

@@ -18,6 +18,7 @@ from regard.data.interactions import Interactions
 from regard.data.leave_one_out import LeaveOneOut
 from regard.data.ragged import Ragged
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert4rec, gpt, rnn, sasrec, transformer
 from regard.nn.core.coords import Coords
@@ -244,8 +245,8 @@ def test_equal_histories_have_equal_hashes() -> None:
 def test_outputs(name: str) -> None:
     task, net = made(), net_of(name)
     search = Search(beam=10, n_best=10)
-    both = task.run([net], ["i3; i5", History((0, 1, 2, 3, 4, 5, 6), task.items)], search)
-    alone = task.run([net], ["i3; i5"], search)
+    both = task.run(TorchEngine(net), ["i3; i5", History((0, 1, 2, 3, 4, 5, 6), task.items)], search)
+    alone = task.run(TorchEngine(net), ["i3; i5"], search)
     assert [each.text for each in both[0]] == [each.text for each in alone[0]]
     assert len(both[0]) == 10 and len(both[1]) == ITEMS - 7
     assert not {each.text for each in both[0]} & {"i3", "i5"}
@@ -253,18 +254,18 @@ def test_outputs(name: str) -> None:
     assert [each.score for each in both[0]] == sorted((each.score for each in both[0]), reverse=True)  # type: ignore[type-var]
     assert both[0][0].more == {"item": both[0][0].text}
     assert both[0][0].explanation[0].startswith(f" 1. {both[0][0].text}")
-    assert task.score(net, ["i3; i5"], [both[0][2].text]) == pytest.approx([both[0][2].log_prob])
-    assert task.score(net, ["i3; i5"], ["i5"]) == [-math.inf]
+    assert task.score(TorchEngine(net), ["i3; i5"], [both[0][2].text]) == pytest.approx([both[0][2].log_prob])
+    assert task.score(TorchEngine(net), ["i3; i5"], ["i5"]) == [-math.inf]
     again = Recommend(dataclasses.replace(task.settings, repeats=True), task.items)
-    assert len(again.run([net], ["i3; i5"], Search(beam=20, n_best=20))[0]) == ITEMS
-    ensemble = task.run([net, net], ["i3; i5"], search)[0]
+    assert len(again.run(TorchEngine(net), ["i3; i5"], Search(beam=20, n_best=20))[0]) == ITEMS
+    ensemble = task.run(TorchEngine(net, net), ["i3; i5"], search)[0]
     assert [each.text for each in ensemble] == [each.text for each in both[0]]
     with pytest.raises(
         DataError, match=r"^the history has all 12 items; data\.repeats lets them be recommended again$"
     ):
-        task.run([net], ["; ".join(KEYS)], search)
+        task.run(TorchEngine(net), ["; ".join(KEYS)], search)
     with pytest.raises(DataError, match=r"^a history should have at least one item; `;` separates several$"):
-        task.run([net], [";"], search)
+        task.run(TorchEngine(net), [";"], search)
 
 
 def test_long_histories_and_what_can_be_looked_at() -> None:

@@ -15,6 +15,7 @@ import regard
 from regard.data.batch import IGNORE
 from regard.data.span_corruption import restore
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import t5
 from regard.model.net import Net
@@ -82,13 +83,13 @@ def test_spans_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(t
 
 def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
     texts = ["the [MASK] sat on the <mask>.", "no mark here", "<extra_id_5> ran"]
-    found = task.run([net], texts, Search(beam=3, n_best=2))
+    found = task.run(TorchEngine(net), texts, Search(beam=3, n_best=2))
     assert [len(each) for each in found] == [2, 1, 2]
     assert found[1][0].text == texts[1]
     for each in found:
         assert "extra_id" not in each[0].text
     filled = "the cat sat on the old mat."
-    whole, other = task.score(net, [texts[0]] * 2, [filled, "the dog sat on the mat."])
+    whole, other = task.score(TorchEngine(net), [texts[0]] * 2, [filled, "the dog sat on the mat."])
     ids = task._encode_target(texts[0], filled)
     assert task.tokenizer.tokens(ids) == [
         "<extra_id_0>",
@@ -100,9 +101,9 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
     weights, read, written = task.forward_pass(net, texts[0], filled).attention(net)
     assert weights["decoder.blocks.0.cross"].shape == (2, len(written), len(read))
     with pytest.raises(DataError, match="the output should be its input with text at each mask, got 'a cat'"):
-        task.score(net, texts[:1], ["a cat"])
+        task.score(TorchEngine(net), texts[:1], ["a cat"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
-        task.score(net, texts[:1], [])
+        task.score(TorchEngine(net), texts[:1], [])
 
 
 def test_find_fills_is_the_regular_expression() -> None:
@@ -154,7 +155,7 @@ def test_refusals(task: Span, net: Net) -> None:
     with pytest.raises(DataError, match="at least two tokens"):
         task.encode(Texts(("a",)))
     with pytest.raises(DataError, match="a text has 9 masks, but this model only 8 sentinels"):
-        task.run([net], ["[MASK]" * 9], Search(beam=1))
+        task.run(TorchEngine(net), ["[MASK]" * 9], Search(beam=1))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from regard.data.batch import IGNORE
 from regard.data.pairs import Pairs
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError
 from regard.families import bert
 from regard.nn.blocks.head import Classes
@@ -50,16 +51,16 @@ def test_labels_stand_at_first_tokens() -> None:
 @given(st.lists(st.sampled_from(["the", "catalogue", "zebra", "é", "\u200b", "of"]), max_size=12))
 def test_as_many_labels_as_words(words: list[str]) -> None:
     text = " ".join(words)
-    ((output,),) = WORDS.run([NET], [text], Search())
+    ((output,),) = WORDS.run(TorchEngine(NET), [text], Search())
     assert len(output.text.split()) == len(words) == len(output.more["labels"])
-    assert WORDS.score(NET, [text], [output.text])[0] == pytest.approx(output.log_prob, abs=1e-9)
+    assert WORDS.score(TorchEngine(NET), [text], [output.text])[0] == pytest.approx(output.log_prob, abs=1e-9)
 
 
 @torch.no_grad()
 def test_long_texts_are_read_in_pieces() -> None:
     task = made(Chars(), unit="letters")
     net, text = net_of(task), "thecatsatonthemat"
-    ((output,),) = task.run([net], [text], Search())
+    ((output,),) = task.run(TorchEngine(net), [text], Search())
     wanted = ""
     for i in range(0, len(text), 6):  # eight tokens, two of them marks
         piece = [task.tokenizer.bos, *task.tokenizer.encode(text[i : i + 6]), task.tokenizer.eos]
@@ -73,9 +74,9 @@ def test_long_texts_are_read_in_pieces() -> None:
 
 def test_labels_that_do_not_fit() -> None:
     with pytest.raises(DataError, match="there are 2 words to label, got 1 labels"):
-        WORDS.score(NET, ["the cat"], ["N"])
+        WORDS.score(TorchEngine(NET), ["the cat"], ["N"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
-        WORDS.score(NET, ["the cat"], [])
+        WORDS.score(TorchEngine(NET), ["the cat"], [])
     with pytest.raises(DataError, match="has a class 'Q' that the model does not have"):
         WORDS.encode([Pairs(["cat"], ["Q"])])
 

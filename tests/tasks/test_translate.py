@@ -18,6 +18,7 @@ from regard.data.batch import IGNORE
 from regard.data.pair_reader import Corpus
 from regard.data.pairs import Pairs
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import CheckpointError, DataError, ShapeError, SpecError, UnknownName
 from regard.families import bert, gpt, transformer
 from regard.model.net import Net
@@ -232,8 +233,8 @@ def test_the_loss_is_what_score_says(joint: bool) -> None:
     net = net_of(task).double()
     encoded = task.encode([GERMAN, FRENCH])
     loss = task.loss(net, task.batch(encoded, np.arange(5)), 0.0)
-    scores = task.score(net, GERMAN.source, GERMAN.target, TextPairsOptions(tag="2de")) + task.score(
-        net, FRENCH.source, FRENCH.target, TextPairsOptions(tag="2fr")
+    scores = task.score(TorchEngine(net), GERMAN.source, GERMAN.target, TextPairsOptions(tag="2de")) + task.score(
+        TorchEngine(net), FRENCH.source, FRENCH.target, TextPairsOptions(tag="2fr")
     )
     assert float(loss.total.detach()) == pytest.approx(-sum(scores), rel=1e-9)
     assert float(loss.plain) == pytest.approx(-sum(scores), rel=1e-9)
@@ -257,9 +258,11 @@ def test_outputs_are_in_order_and_do_not_depend_on_company() -> None:
     task = made()
     net = net_of(task)
     texts = ["the sea", "a", "a house the tree", "b", "house"]
-    together = task.run([net], texts, Search(beam=2))
-    assert [each[0].text for each in together] == [task.run([net], [text], Search(beam=2))[0][0].text for text in texts]
-    assert task.run([net], [], Search(beam=2)) == []
+    together = task.run(TorchEngine(net), texts, Search(beam=2))
+    assert [each[0].text for each in together] == [
+        task.run(TorchEngine(net), [text], Search(beam=2))[0][0].text for text in texts
+    ]
+    assert task.run(TorchEngine(net), [], Search(beam=2)) == []
 
 
 def test_the_tag_says_which_language() -> None:
@@ -267,11 +270,11 @@ def test_the_tag_says_which_language() -> None:
     net = net_of(task)
     sources = task.encode_inputs(["a house"], TextPairsOptions(tag="2fr"))
     assert sources[0][0] == task.source_tokenizer.tag("<2fr>")
-    assert task.score(net, ["a"], ["ein"], TextPairsOptions(tag="2de")) != task.score(
-        net, ["a"], ["ein"], TextPairsOptions(tag="2fr")
+    assert task.score(TorchEngine(net), ["a"], ["ein"], TextPairsOptions(tag="2de")) != task.score(
+        TorchEngine(net), ["a"], ["ein"], TextPairsOptions(tag="2fr")
     )
     with pytest.raises(UnknownName, match="no tag '<2es>'"):
-        task.run([net], ["a"], Search(), TextPairsOptions(tag="2es"))
+        task.run(TorchEngine(net), ["a"], Search(), TextPairsOptions(tag="2es"))
 
 
 def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
@@ -282,42 +285,44 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     assert len(task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0]) == 6
     assert task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0][-1] == task.source_tokenizer.eos
     for search in (Search(beam=1), Search(beam=3), Search(beam=1, max_length=100)):
-        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, TextPairsOptions(tag="2de"))
+        ((output,),) = task.run(
+            TorchEngine(net), ["a house and a tree and the sea"], search, TextPairsOptions(tag="2de")
+        )
         assert len(output.text) <= net.spec.length
-    ((short,),) = task.run([net], ["a house"], Search(beam=1, max_length=2))
+    ((short,),) = task.run(TorchEngine(net), ["a house"], Search(beam=1, max_length=2))
     assert len(short.text) <= 2
     with pytest.raises(ShapeError, match="has 8 positions, asked for"):
-        task.score(net, ["a"], ["a very long output"])
+        task.score(TorchEngine(net), ["a"], ["a very long output"])
 
 
 def test_prefixes() -> None:
     task = made()
     found = task.run(
-        [net_of(task)], ["a house", "the sea"], Search(beam=2), TextPairsOptions(prefixes=["ein", "der b"])
+        TorchEngine(net_of(task)), ["a house", "the sea"], Search(beam=2), TextPairsOptions(prefixes=["ein", "der b"])
     )
     assert [each[0].text[:3] for each in found] == ["ein", "der"]
     assert found[1][0].text.startswith("der b")
     with pytest.raises(DataError, match="expected one entry per source in prefixes, got 1 for 2 sources"):
-        task.run([net_of(task)], ["a house", "the sea"], Search(), TextPairsOptions(prefixes=["ein"]))
+        task.run(TorchEngine(net_of(task)), ["a house", "the sea"], Search(), TextPairsOptions(prefixes=["ein"]))
 
 
 def test_scores_need_as_many_outputs_as_inputs() -> None:
     task = made()
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 2 for 1"):
-        task.score(net_of(task), ["a"], ["b", "c"])
+        task.score(TorchEngine(net_of(task)), ["a"], ["b", "c"])
 
 
 def test_the_unknown_token_is_never_written() -> None:
     """However likely it is, the outputs are those of a model that does not think of it."""
     task = made()
     net = net_of(task)
-    plain = task.run([net], ["a house", "the sea"], Search(beam=1))
+    plain = task.run(TorchEngine(net), ["a house", "the sea"], Search(beam=1))
     source = (torch.tensor(task.encode_inputs(["a house"], TextPairsOptions())), Coords.span(8))
     with torch.no_grad():
         stream = net(torch.tensor([[task.tokenizer.bos]]), Coords.span(1), source)
         net.embed.weight[task.tokenizer.unk] = 100 * stream[0, 0]
         assert int(net.logits(stream).argmax()) == task.tokenizer.unk
-    outputs = task.run([net], ["a house", "the sea"], Search(beam=1))
+    outputs = task.run(TorchEngine(net), ["a house", "the sea"], Search(beam=1))
     assert [each[0].text for each in outputs] == [each[0].text for each in plain]
 
 
@@ -417,5 +422,5 @@ def test_words_align_with_unfolded_sources() -> None:
     task = made(unfold=2.0, max_length=8)
     net = net_of(task)
     for text, words in (("a house", 2), ("the tree a house", 2)):  # the second is cut after eight tokens
-        (links,) = task.align(net, [text], ["ein haus"], TextPairsOptions(tag="2de"))
+        (links,) = task.align(TorchEngine(net), [text], ["ein haus"], TextPairsOptions(tag="2de"))
         assert {source for source, _ in links} <= set(range(words))

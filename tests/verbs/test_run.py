@@ -111,9 +111,9 @@ def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     texts = ["a" * room, "a" * (room + 1)]
     assert handle.task.find_too_long(texts) == [1]
     assert handle.task.find_too_long(texts, TextPairsOptions(tag="2de")) == [0, 1]
-    with mock.patch("regard.tasks.common.seq2seq.generate", return_value=[[], []]) as generate:
+    with mock.patch.object(type(handle.engine), "decode", return_value=[[], []]) as decode:
         handle.run(texts, long="cut")
-    assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
+    assert [len(source) for source in decode.call_args.args[0].sources] == [room + 1, room + 1]  # with the end mark
 
 
 def test_texts_as_arguments(model: Path) -> None:

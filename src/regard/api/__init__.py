@@ -18,14 +18,14 @@ def load(
 ) -> Model:
     """Load a model folder, or the final model of a run folder (or its best so far). Opening one never runs code.
 
-    `engine` is what generates outputs: "native" (the library of the package), "ctranslate2" (if it is installed), "torch", or
-    "auto": the native one where it can run the model.
+    `engine` is what generates outputs: "native" (the library of the package), "torch", or "auto": the native one where
+    it can run the model.
     `set` changes settings that no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives a longer memory.
     """
     import torch  # here, as what follows: `regard run` may do without
 
     from regard.api.trained_model import Model
-    from regard.engine.choose_engine import choose_engine, use_engine
+    from regard.engine.choose_engine import choose_engine, open_engine
     from regard.engine.native_engine import stored_precision
     from regard.engine.shortlist import SHORTLIST, Shortlist
     from regard.files.folder import WEIGHTS
@@ -39,10 +39,9 @@ def load(
     card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
     where = resolve_device(device)
     chosen = choose_engine(net, engine, where, stored_precision(folder[WEIGHTS], folder.path / WEIGHTS))
-    model = Model(net.to(torch.device(where)), task, search, folder.path, card, chosen)
     given = Shortlist.from_bytes(folder[SHORTLIST], folder.path / SHORTLIST) if SHORTLIST in folder else None
-    use_engine(model.net, chosen, folder[WEIGHTS], shortlist=given)
-    return model
+    opened = open_engine(net.to(torch.device(where)), chosen, folder[WEIGHTS], shortlist=given)
+    return Model(opened, task, search, folder.path, card, chosen)
 
 
 def train(

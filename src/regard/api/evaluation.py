@@ -308,7 +308,7 @@ class _Evaluator:
                 f"the loss of {name} is over {len(examples):,} pairs: {examples.left_out:,} are too long for it"
             )
         counts = count_losses(
-            model.task, model.net, examples, metrics=kinds,
+            model.task, model.engine.nets[0], examples, metrics=kinds,
             progress=lambda done, of: self.progress(f"loss of {name}", done, of),
         )  # fmt: skip
         if "bits_per_byte" in kinds and True in covered:

@@ -38,8 +38,8 @@ class EngineClassify(ClassifyFrame[NativeEncoder], EngineEncoderTask):
     def __init__(self, tokenizer: Tokenizer, classes: tuple[str, ...], max_length: int, pair: bool) -> None:
         self.tokenizer, self.classes, self.max_length, self.pair = tokenizer, classes, max_length, pair
 
-    def class_log_probs(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> Numbers:
-        return np.array(nets[0].log_probs([ids for ids, _ in rows])).reshape(len(rows), len(self.classes))
+    def class_log_probs(self, engine: NativeEncoder, rows: Sequence[FramedText]) -> Numbers:
+        return np.array(engine.log_probs([ids for ids, _ in rows])).reshape(len(rows), len(self.classes))
 
 
 class EngineTag(TagFrame[NativeEncoder], EngineEncoderTask):
@@ -51,8 +51,8 @@ class EngineTag(TagFrame[NativeEncoder], EngineEncoderTask):
     def __init__(self, tokenizer: Tokenizer, classes: tuple[str, ...], max_length: int, unit: Unit) -> None:
         self.tokenizer, self.classes, self.max_length, self.unit = tokenizer, classes, max_length, unit
 
-    def token_log_probs(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> list[Numbers]:
-        return nets[0].log_probs([ids for ids, _ in rows])
+    def token_log_probs(self, engine: NativeEncoder, rows: Sequence[FramedText]) -> list[Numbers]:
+        return engine.log_probs([ids for ids, _ in rows])
 
 
 class EngineEmbed(EmbedFrame[NativeEncoder], EngineEncoderTask):
@@ -63,8 +63,8 @@ class EngineEmbed(EmbedFrame[NativeEncoder], EngineEncoderTask):
     def __init__(self, tokenizer: Tokenizer, max_length: int, pool: Pool, unit: bool) -> None:
         self.tokenizer, self.max_length, self._pool, self._unit = tokenizer, max_length, pool, unit
 
-    def embed_rows(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> Numbers:
-        found = np.array([pool_tokens(x, self._pool) for x in nets[0].read([ids for ids, _ in rows])])
+    def embed_rows(self, engine: NativeEncoder, rows: Sequence[FramedText]) -> Numbers:
+        found = np.array([pool_tokens(x, self._pool) for x in engine.read([ids for ids, _ in rows])])
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if self._unit else found
 
 

@@ -6,15 +6,13 @@ take the same way (`run_texts`), so that the outputs are those of `regard.load`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, Long, TextRunner
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
-from regard.decode.engine import Engine, stream_hypothesis
+from regard.decode.engine import Engine
 from regard.decode.search import Search
 from regard.engine.engine_plan import PLAN
 from regard.engine.native_engine import NativeEngine, find_nan, has_float64, read_threads, stored_precision
@@ -25,7 +23,7 @@ from regard.serialization.model_folder import CONFIG, sign_plan
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
-from regard.tasks.common.task import EvalSet, Output
+from regard.tasks.common.task import Output
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -33,86 +31,15 @@ if TYPE_CHECKING:
     from regard.api.trained_model import Model
     from regard.data.glossary import Glossary
     from regard.engine.encoder_head import NativeEncoder
-    from regard.model.net import Net
-
-
-class NotEvaluated:
-    """Runs, and is evaluated elsewhere."""
-
-    def eval_sets(self, raw: object) -> list[EvalSet]:
-        return []
-
-
-class EnginePairs(PairsFrame[Engine], NotEvaluated):
-    """Text pairs with an engine."""
-
-    def generate(
-        self, nets: Sequence[Engine], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
-        constraints: Constraints,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
-        search = _limit_length(nets[0], search, limit)
-        return nets[0].decode(sources, search, SpecialTokens.of(self.tokenizer), constraints=constraints, draw=draw)
-
-    def stream_tokens(
-        self,
-        nets: Sequence[Engine],
-        source: list[int],
-        search: Search,
-        limit: int,
-        draw: Draw,
-        constraints: Constraints,
-    ) -> Iterator[int]:
-        search, special = _limit_length(nets[0], search, limit), SpecialTokens.of(self.tokenizer)
-        return stream_hypothesis(nets[0], source, search, special, constraints=constraints, draw=draw)
-
-
-class EngineLm(LmFrame[Engine], NotEvaluated):
-    """A language model with an engine."""
-
-    def __init__(self, tokenizer: Tokenizer, front: list[int], banned: list[int], context: int | None = None) -> None:
-        """`context` is the number of tokens that are read; None: as many as the model can."""
-        self.tokenizer, self._front, self._banned, self._context = tokenizer, front, banned, context
-
-    def write_tokens(
-        self,
-        nets: Sequence[Engine],
-        prompts: Sequence[list[int]],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> list[list[Hypothesis]]:
-        return nets[0].decode(prompts, search, special, constraints=constraints, draw=draw)
-
-    def stream_tokens(
-        self,
-        nets: Sequence[Engine],
-        prompt: list[int],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> Iterator[int]:
-        return stream_hypothesis(nets[0], prompt, search, special, constraints=constraints, draw=draw)
-
-    def rooms(self, nets: Sequence[Engine]) -> list[int | None]:
-        found = ([room for room in (engine.room, self._context) if room is not None] for engine in nets)
-        return [min(rooms, default=None) for rooms in found]
-
-
-def _limit_length(engine: Engine, search: Search, limit: int) -> Search:
-    room = min(limit, engine.length)
-    return dataclasses.replace(search, max_length=min(search.max_length or room, room))
 
 
 class LightModel:
     """What `regard run` needs of a model."""
 
     def __init__(
-        self, engine: Engine | NativeEncoder, task: EnginePairs | EngineLm | EncoderTask, search: Search, path: Path
+        self, engine: Engine | NativeEncoder, task: PairsFrame | LmFrame | EncoderTask, search: Search, path: Path
     ) -> None:
-        self.task, self.search, self.path = task, search, path
-        self.net = cast("Net", engine)  # its task takes engines where others take nets
+        self.engine, self.task, self.search, self.path = cast("Engine", engine), task, search, path
 
     def run_lazily(
         self,
@@ -174,13 +101,13 @@ def build_light(folder: Folder, config: Plain, plan: Plain) -> LightModel | None
         from regard.engine.encoder_head import NativeEncoder
 
         reader = NativeEncoder(engine, weights, folder.path / WEIGHTS)
-        task: EnginePairs | EngineLm | EncoderTask | None = open_encoder(plan, folder, reader)
+        task: PairsFrame | LmFrame | EncoderTask | None = open_encoder(plan, folder, reader)
     else:
         task = _open_frame(plan, folder)
     return None if task is None else LightModel(reader, task, search, folder.path)
 
 
-def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
+def _open_frame(plan: Plain, folder: Folder) -> PairsFrame | LmFrame:
     frame = plan.get("frame")
     given: Plain = frame if isinstance(frame, dict) else {}
     target = Tokenizer.from_bytes(folder[TOKENIZER], TOKENIZER)
@@ -191,7 +118,7 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
             raise CheckpointError(f"{folder.path}: the tokenizer has {tokenizer.size} tokens, the model only {vocab}")
     kind, length, unfold = (given.get(key) for key in ("kind", "max_length", "unfold"))
     if kind == "pairs" and isinstance(length, int) and length > 0 and _is_factor(unfold):
-        pairs = EnginePairs(length, target, source)
+        pairs = PairsFrame(length, target, source)
         pairs.unfold = 1.0 if unfold is None else float(unfold)
         pairs.splits, prompts = given.get("splits") is not False, given.get("prompts", {})
         if isinstance(prompts, dict) and all(_are_tokens(ids, read) for ids in prompts.values()):
@@ -200,7 +127,7 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
     front, banned = given.get("front"), given.get("banned", [target.unk])
     context = given.get("context")
     if kind == "lm" and _are_tokens(front, target) and _are_tokens(banned, target) and _is_context(context):
-        return EngineLm(target, front, banned, context)
+        return LmFrame(target, front, banned, context)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
 
 

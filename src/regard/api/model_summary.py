@@ -12,7 +12,7 @@ import torch
 
 from regard import families
 from regard.data.pairs import Pairs
-from regard.engine.choose_engine import Chosen, choose_engine
+from regard.engine.choose_engine import EngineChoice, choose_engine
 from regard.errors import SpecError, UnknownName
 from regard.families.expand import expand_model, model_keys, switch_family
 from regard.model.net import Net
@@ -54,7 +54,7 @@ class ModelSummary:
         return f"{tree(self.net, self.length, self.remark)}\n{engine}"
 
     @property
-    def engine(self) -> Chosen:
+    def engine(self) -> EngineChoice:
         """What `run` would use on this machine, and why."""
         return choose_engine(self.net)
 

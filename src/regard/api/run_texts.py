@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 from regard.api.notes import Notes, Tell
 from regard.data.glossary import Glossary
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import DataError, NoRoom, SpecError, UnknownName
 from regard.stopping import check_stops
 from regard.tasks.common.capabilities import (
@@ -35,7 +35,6 @@ from regard.tasks.common.task import Output, RunOptions
 
 if TYPE_CHECKING:
     from regard.api.trained_model import Model
-    from regard.model.net import Net
 
 T = TypeVar("T")
 Long = Literal["split", "cut"]
@@ -74,7 +73,7 @@ class RunsTexts(Protocol):
     """A model, as far as running texts needs one."""
 
     @property
-    def net(self) -> Net: ...
+    def engine(self) -> Engine: ...
     @property
     def task(self) -> object: ...
     @property
@@ -138,7 +137,7 @@ class TextRunner:
         if to is not None:
             own["tag"] = find_tag(model, to)
         self.options = select_options(model.task, own, SEARCH_OPTIONS)
-        self.nets = [model.net, *(other.net for other in others)]
+        self.engine = _join_engines(model, others) if others else model.engine
         for other in others:
             if not isinstance(model, type(other)) or other.task.files() != model.task.files():
                 raise SpecError(f"{other.path} has another vocabulary than {model.path}; an ensemble must share one")
@@ -184,7 +183,7 @@ class TextRunner:
             raise DataError(faults[0])
         for i, part in enumerate(parts):
             options, begun = self._part_options([part], self._first + i), False
-            for piece in filter(None, task.stream(self.nets, str(part.text), self.search, options)):
+            for piece in filter(None, task.stream(self.engine, str(part.text), self.search, options)):
                 yield piece if begun else gap + piece
                 begun, gap = True, " "
 
@@ -253,7 +252,7 @@ class TextRunner:
         """Run parts together; in halves, if together they do not fit into memory, or if one of them cannot be read."""
         check_stops()
         try:
-            return self.task.run(self.nets, [part.text for part in parts], self.search, options)
+            return self.task.run(self.engine, [part.text for part in parts], self.search, options)
         except DataError as error:
             if isinstance(error, NoRoom) or self._has_own_lists():  # the caller's own lists: the caller should know
                 raise
@@ -300,6 +299,13 @@ class TextRunner:
 def choose_batch(beam: int) -> int:
     """The number of lines that are run before any is written: fewer with a wide beam, which takes long for each."""
     return max(min(BATCH, BATCH * 8 // beam), 1)
+
+
+def _join_engines(model: RunsTexts, others: Sequence[Model]) -> Engine:
+    """An engine whose models average their probabilities."""
+    from regard.engine.torch_engine import TorchEngine  # which needs torch
+
+    return TorchEngine(*(net for each in (model, *others) for net in each.engine.nets))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

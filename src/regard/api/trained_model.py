@@ -13,8 +13,9 @@ from torch import Tensor
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner, select_options
 from regard.data.cursor import Cursor
-from regard.decode import Search
-from regard.engine.choose_engine import Chosen
+from regard.decode import Engine, Search
+from regard.engine.choose_engine import EngineChoice, choose_engine, open_engine
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -77,14 +78,52 @@ class Model:
     """
 
     def __init__(
-        self, net: Net, task: Task, search: Search, path: Path, card: str = "", engine: Chosen = Chosen("torch", "")
+        self,
+        engine: Engine,
+        task: Task,
+        search: Search,
+        path: Path,
+        card: str = "",
+        choice: EngineChoice = EngineChoice("torch", ""),
     ) -> None:
-        self.net, self.task, self.search, self.path, self.card, self.engine = net, task, search, path, card, engine
+        self.engine, self.task, self.search, self.path, self.card, self.choice = (
+            engine,
+            task,
+            search,
+            path,
+            card,
+            choice,
+        )
+
+    @property
+    def net(self) -> Net:
+        """The torch module. Whoever takes it may change it: from then on the model runs on torch, with what is changed.
+
+        `use_engine` chooses another engine for the weights as they are then.
+        """
+        net = self._read_net()
+        if self.choice.name != "torch":
+            self.engine, self.choice = (
+                TorchEngine(net),
+                EngineChoice("torch", "`model.net` was taken, and may be changed"),
+            )
+        return net
+
+    def use_engine(self, name: str = "auto") -> EngineChoice:
+        """Run on this engine from now on, with the weights as they are; returns which one that is, and why."""
+        net = self._read_net()
+        self.choice = choose_engine(net, name, net.device.type)
+        self.engine = open_engine(net, self.choice)
+        return self.choice
+
+    def _read_net(self) -> Net:
+        """The torch module, for a caller that does not change it."""
+        return self.engine.nets[0]
 
     @property
     def spec(self) -> ModelSpec:
         """The spec that built the model."""
-        return self.net.spec
+        return self._read_net().spec
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -96,7 +135,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return sum(p.numel() for p in self.net.parameters())
+        return sum(p.numel() for p in self._read_net().parameters())
 
     @property
     def options(self) -> list[str]:
@@ -212,15 +251,15 @@ class Model:
 
         By default vectors have length one, so that their products are cosines; not with `unit=False`.
         """
-        return require(self.task, Embeds).embed(self.net, texts, pool=pool, unit=unit)
+        return require(self.task, Embeds).embed(self.engine, texts, pool=pool, unit=unit)
 
     def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: object) -> list[float]:
         """log P(output | input) of each pair."""
-        return require(self.task, Scores).score(self.net, inputs, outputs, self.own_options(options))
+        return require(self.task, Scores).score(self.engine, inputs, outputs, self.own_options(options))
 
     def confidence(self, inputs: Sequence[str], outputs: Sequence[str], **options: object) -> list[Confidence]:
         """The probability of each word of each output, given those before it: `.words`, `.probs`, and `.end` after them."""
-        return require(self.task, Aligns).confidence(self.net, inputs, outputs, self.own_options(options))
+        return require(self.task, Aligns).confidence(self.engine, inputs, outputs, self.own_options(options))
 
     def align(
         self, inputs: Sequence[str], outputs: Sequence[str], *, layer: int | None = None, **options: object
@@ -229,18 +268,18 @@ class Model:
 
         `layer` is a decoder layer, counted from 0 or from the end; by default the last but one of three or more.
         """
-        return require(self.task, Aligns).align(self.net, inputs, outputs, self.own_options(options), layer=layer)
+        return require(self.task, Aligns).align(self.engine, inputs, outputs, self.own_options(options), layer=layer)
 
     def attention(self, text: str, output: str | None = None, **options: object) -> Attention:
         """Attention weights for one text and its output (by default the model's own), by layer, with token labels."""
-        return Attention(*self.forward_pass(text, output, **options).attention(self.net))
+        return Attention(*self.forward_pass(text, output, **options).attention(self._read_net()))
 
     def forward_pass(self, text: object, output: str | None = None, **options: object) -> ForwardPass:
         """The forward pass over one text and its output (by default the model's own), to look inside."""
         task = require(self.task, Inspects)
         output = self.run([text], **options)[0] if output is None else output
         own = self.own_options(options, besides=SEARCH_OPTIONS)
-        return task.forward_pass(self.net, text, output, own)  # type: ignore[arg-type]  # an image, for a task of images
+        return task.forward_pass(self._read_net(), text, output, own)  # type: ignore[arg-type]  # an image, for a task of images
 
     def to(self, device: str) -> Model:
         """Move the model to a device; returns the model."""
@@ -249,10 +288,10 @@ class Model:
 
     def save(self, path: str | Path) -> Path:
         """Write the model folder, which `load` and the command line open; returns its path."""
-        name, place = kind_of(type(self.task)), Path(path)
+        name, place, net = kind_of(type(self.task)), Path(path), self._read_net()
         card = self.card or render_card(place.name, {}, {}, {"task": name, "parameters": f"{self.parameters:,}"})
-        weights = {key: tensor.detach().cpu() for key, tensor in self.net.state_dict().items()}
-        write_model(place, task=self.task, name=name, net=self.net, search=self.search, weights=weights, card=card)
+        weights = {key: tensor.detach().cpu() for key, tensor in net.state_dict().items()}
+        write_model(place, task=self.task, name=name, net=net, search=self.search, weights=weights, card=card)
         return place
 
     def __repr__(self) -> str:
@@ -269,6 +308,6 @@ class Model:
             "folder": str(self.path),
         }
         cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v)
-        unfolded = {"parts": tree(self.net), "card": self.card}
+        unfolded = {"parts": tree(self._read_net()), "card": self.card}
         more = [tag("details", tag("summary", title), pre(text)) for title, text in unfolded.items() if text]
         return f"<table><caption>regard.Model</caption>{cells}</table>{''.join(more)}"

@@ -22,10 +22,11 @@ from regard.conversion.hf_export import export_model
 from regard.conversion.hf_origin import Origin
 from regard.conversion.text_proof import TextProof, compare_outputs, make_texts
 from regard.decode import Search
-from regard.engine.choose_engine import choose_engine, use_engine
+from regard.engine.choose_engine import choose_engine, open_engine
 from regard.engine.engine_plan import PLAN
 from regard.engine.quantized_weights import is_quantized, pack_weights, quantize_weights
 from regard.engine.shortlist import SHORTLIST, Shortlist, learn_shortlist
+from regard.engine.torch_engine import TorchEngine
 from regard.engine.write_plan import describe_folder, find_refusal
 from regard.errors import DataError, SpecError
 from regard.files.folder import WEIGHTS, write_folder
@@ -219,8 +220,9 @@ class _Job:
         tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
         texts = self.texts or ([] if tokenizer is None else make_texts(tokenizer))
         smaller = load_model(find_model(self.place))[0]
-        use_engine(smaller, choose_engine(smaller, precision=to), files[WEIGHTS], shortlist=known)
-        proof = compare_outputs(require(task, Generates), net, smaller, texts, search)
+        chosen = choose_engine(smaller, precision=to)
+        engine = open_engine(smaller, chosen, files[WEIGHTS], shortlist=known)
+        proof = compare_outputs(require(task, Generates), TorchEngine(net), engine, texts, search)
         self._note(f"weights: {len(folder[WEIGHTS]):,} bytes became {len(files[WEIGHTS]):,}")
         return self._report(str(folder.path), to, net, None, proof)
 

@@ -19,7 +19,8 @@ import torch
 
 from regard.conversion.hf import HfModel
 from regard.conversion.hf_origin import GENERATION, GENERATION_SETTINGS, TOKENIZER, read_settings
-from regard.decode import Search
+from regard.decode import Engine, Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import RegardError
 from regard.files.folder import read_file
 from regard.model.net import Net
@@ -58,9 +59,9 @@ class TextProof:
         return f"{self.what}: {self.alike} of {self.texts} texts give the same"
 
 
-def compare_outputs(task: Generates, one: Net, other: Net, texts: Sequence[str], search: Search) -> TextProof:
-    """How many texts give the same output with both of two nets."""
-    outputs = [[each[0].text for each in task.run([net], texts, search)] for net in (one, other)]
+def compare_outputs(task: Generates, one: Engine, other: Engine, texts: Sequence[str], search: Search) -> TextProof:
+    """How many texts give the same output with both of two engines."""
+    outputs = [[each[0].text for each in task.run(engine, texts, search)] for engine in (one, other)]
     differ = [(text, *pair) for text, *pair in zip(texts, *outputs, strict=True) if pair[0] != pair[1]]
     first = f"{differ[0][0]!r} gives {differ[0][1]!r} and {differ[0][2]!r}" if differ else ""
     return TextProof("outputs", len(texts), len(texts) - len(differ), first)
@@ -112,7 +113,7 @@ def compare_texts(
             texts, rows = [texts[i] for i in short], [rows[i] for i in short]
             new = min(new, net.spec.room // 2)
         search = Search(beam=1, max_length=new, max_extra=new, repetition_guard=False)
-        ours = [each[0].text.strip() for each in runs.run([net], texts, search, options)]
+        ours = [each[0].text.strip() for each in runs.run(TorchEngine(net), texts, search, options)]
         settings = {**_settings(folder, found), "max_new_tokens": new, "num_beams": 1, "do_sample": False}
         try:
             other.generation_config = library.GenerationConfig(**settings)  # nothing from the defaults of its class
@@ -127,7 +128,7 @@ def compare_texts(
             chosen = [int(other(input_ids=torch.tensor([row])).logits.argmax()) for row in rows]
         except (IndexError, RuntimeError, ValueError) as error:  # texts that its tokenizer makes longer than ours
             return f"texts were not compared: transformers does not classify them ({_first_line(error)})"
-        ours = [each[0].text for each in runs.run([net], texts, Search(), options)]
+        ours = [each[0].text for each in runs.run(TorchEngine(net), texts, Search(), options)]
         return _count("class", texts, [str(labels.get(str(i), labels.get(i, f"LABEL_{i}"))) for i in chosen], ours)
     read = [template.fill(ids, None)[0] for ids in reads.encode_all(texts)]
     return _count("tokens read", texts, rows, read)

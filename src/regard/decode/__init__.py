@@ -8,16 +8,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, Request, SpecialTokens
+from regard.decode.engine import Engine, stream_tokens
 from regard.decode.search import Search
 
 if TYPE_CHECKING:
-    from regard.decode.generation import generate, stream_tokens
+    from regard.decode.generation import generate
     from regard.decode.scoring import score
 
-__all__ = ["Constraints", "Draw", "Hypothesis", "Search", "SpecialTokens", "generate", "score", "stream_tokens"]
+__all__ = [
+    "Constraints",
+    "Draw",
+    "Engine",
+    "Hypothesis",
+    "Request",
+    "Search",
+    "SpecialTokens",
+    "generate",
+    "score",
+    "stream_tokens",
+]
 
-_HOMES = {"generate": "generation", "stream_tokens": "generation", "score": "scoring"}
+_HOMES = {"generate": "generation", "score": "scoring"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""What a decoder is asked for, and what it returns.
+"""Requests to a decoder, and the hypotheses it returns.
 
 Nothing here needs torch: every engine reads requests of this form.
 """
@@ -63,7 +63,7 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, tokenizer: HasSpecialTokens) -> SpecialTokens:
-        """Those of a tokenizer."""
+        """Take the special tokens from a tokenizer."""
         return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.size)
 
     def list_unwritten(self, vocab: int) -> set[int]:
@@ -114,17 +114,63 @@ class Draw:
     """How many tokens were drawn before."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Sources to decode, and how: the one value that every engine takes.
+
+    Sources are token ids, end mark included. A model without an encoder reads the sources itself and continues them by at most
+    `search.max_extra` tokens.
+    """
+
+    sources: Sequence[Sequence[int]]
+    search: Search
+    special: SpecialTokens
+    constraints: Constraints = Constraints()
+    draw: Draw = Draw()
+
+    def __post_init__(self) -> None:
+        self.constraints.check(len(self.sources))
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The number of each source, on which sampling depends."""
+        return range(len(self.sources)) if self.draw.numbers is None else self.draw.numbers
+
+    @property
+    def rows(self) -> int:
+        """Hypotheses that are searched for at once, for each source."""
+        return 1 if self.search.sample else self.search.beam
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether outputs must include terms."""
+        return self.constraints.must_include is not None and any(self.constraints.must_include)
+
+    def select(self, indices: Sequence[int]) -> Request:
+        """The request for these sources alone."""
+        numbers = [self.numbers[i] for i in indices]
+        return dataclasses.replace(
+            self,
+            sources=[self.sources[i] for i in indices],
+            constraints=self.constraints.select(indices),
+            draw=Draw(numbers, self.draw.first_step),
+        )
+
+
 def limit_output(search: Search, n: int, has_encoder: bool, capacity: int) -> int:
     """Maximum number of tokens of an output: the user's limit, and no more than the model has room for."""
     return min(search.limit(n), capacity) if has_encoder else max(min(search.limit(0), capacity - n + 1), 1)
 
 
-def check_streams(search: Search, constraints: Constraints) -> None:
+def check_streams(request: Request) -> None:
     """Refuse a request whose output cannot be shown while it is generated."""
-    if constraints.must_include is not None and any(constraints.must_include):
+    if request.has_terms:
         raise SpecError("terms need beam search, which cannot stream; leave out the terms, or use run")
-    if search.beam > 1 and not search.sample:
-        raise SpecError(f"beam search cannot stream, got beam={search.beam}; use beam=1 or sample, or use run")
+    if request.rows > 1:
+        raise SpecError(f"beam search cannot stream, got beam={request.search.beam}; use beam=1 or sample, or use run")
 
 
 def check_feasible(

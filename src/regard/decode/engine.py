@@ -1,7 +1,6 @@
 """The contract of an engine: what runs a model to decode.
 
-torch is one, the native library another, CTranslate2 a third (`regard.engine`). A model that was loaded with an engine carries
-it (`attach_engine`), and `generate` hands it what it can do; the rest runs on torch.
+torch is one, the native library another, CTranslate2 a third (`regard.engine`); an engine may also pass requests on to others.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
-from weakref import WeakKeyDictionary
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_streams
-from regard.decode.search import Search
+from regard.decode.decode_request import Hypothesis, Request, SpecialTokens, check_streams
+from regard.stopping import check_stops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,27 +35,19 @@ class ContinuousBatch(Protocol):
     """Sequences that are decoded together, one step at a time; they join and leave between steps.
 
         batch = engine.open_batch()
-        first = batch.add([5, 9, 2], Search(beam=1), special)
+        first = batch.add(Request([[5, 9, 2]], Search(beam=1), special))
         while len(batch):
             for progress in batch.step():
                 ...                                 # progress.token as it is written, progress.hypotheses at the end
 
-    A sequence gives what `engine.decode([source], …)[0]` gives, whatever else is in the batch: each has its own search,
+    A sequence gives what `engine.decode(request)[0]` gives, whatever else is in the batch: each has its own search,
     constraints and random numbers. `add` and `remove` return at once and may be called from any thread, also during a step;
     one thread at a time takes steps. A step reads a limited part of long prompts, so that the others are not held up; a new
     sequence may make no progress at first. Close a batch when it is no longer used.
     """
 
-    def add(
-        self,
-        source: Sequence[int],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = ...,
-        draw: Draw = ...,
-    ) -> int:
-        """Let a sequence join with the next step; its number. Arguments as those of `decode` for this source alone.
+    def add(self, request: Request) -> int:
+        """Let the one source of a request join with the next step; returns the sequence's number.
 
         Raises what `decode` raises for a request that cannot be met; the batch stays as it is.
         """
@@ -94,25 +84,18 @@ class Engine(Protocol):
     def room(self) -> int | None:
         """Maximum number of tokens on either side; None if there is no limit."""
 
-    def is_current(self) -> bool:
-        """Whether it still has the weights of the model that it was made from."""
+    @property
+    def nets(self) -> Sequence[Net]:
+        """The torch modules of the model, of which several average their probabilities; SpecError if it has none."""
 
-    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
+    def find_refusal(self, request: Request) -> str | None:
         """Why it cannot decode like this; None if it can."""
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
         """The encoder's output for a source, (n, d)."""
 
-    def decode(
-        self,
-        sources: Sequence[Sequence[int]],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = ...,
-        draw: Draw = ...,
-    ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each source, as `generate` returns them."""
+    def decode(self, request: Request) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each source, best first, in the order of the sources."""
 
     def open_batch(self) -> ContinuousBatch:
         """A batch that sequences join and leave while it runs. An engine has any number of them."""
@@ -123,46 +106,17 @@ class Engine(Protocol):
         """The log-probability of each token of each target; targets include their end mark."""
 
 
-_ENGINES: WeakKeyDictionary[Net, Engine] = WeakKeyDictionary()
+def stream_tokens(engine: Engine, request: Request) -> Iterator[int]:
+    """The tokens of the one output of a request as an engine writes them, without the end mark: those that `decode` returns.
 
-
-def attach_engine(net: Net, engine: Engine) -> None:
-    """Let an engine decode in the place of a net, as long as the net's weights stay as they are."""
-    _ENGINES[net] = engine
-
-
-def detach_engine(net: Net) -> None:
-    """Let a net decode by itself again."""
-    _ENGINES.pop(net, None)
-
-
-def find_engine(nets: Sequence[Net]) -> Engine | None:
-    """The engine that decodes in the place of these nets; None if they run on torch."""
-    engine = _ENGINES.get(nets[0]) if len(nets) == 1 else None
-    return engine if engine is not None and engine.is_current() else None
-
-
-def find_willing_engine(nets: Sequence[Net], search: Search, constraints: Constraints) -> Engine | None:
-    """The engine that decodes a request in the place of these nets; None if it is decoded by torch."""
-    engine = find_engine(nets)
-    return engine if engine is not None and engine.find_refusal(search, constraints) is None else None
-
-
-def stream_hypothesis(
-    engine: Engine,
-    source: Sequence[int],
-    search: Search,
-    special: SpecialTokens,
-    *,
-    constraints: Constraints = Constraints(),
-    draw: Draw = Draw(),
-) -> Iterator[int]:
-    """The tokens of one output as an engine writes them, without the end mark; greedy search and sampling only."""
-    check_streams(search, constraints)
+    Only greedy search and sampling can stream: a beam may still change its first token at the last step.
+    """
+    check_streams(request)
     batch, count = engine.open_batch(), 0
     try:
-        batch.add(source, search, special, constraints=constraints, draw=draw)
+        batch.add(request)
         while len(batch):
+            check_stops()
             for progress in batch.step():
                 if progress.token is not None:
                     count += 1

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.decode.fast_step import FastDecoder, get_fast_decoder
+from regard.decode.fast_step import FastDecoder, build_fast_decoder
 from regard.errors import SpecError
 from regard.machine import free_memory
 from regard.model.cost import cost
@@ -64,7 +64,7 @@ class Ensemble:
         self._members = []
         check_state_memory(nets, rows * beam, capacity)
         for net in nets:
-            fast, memory = get_fast_decoder(net), None if source is None else net.encode(*source)
+            fast, memory = build_fast_decoder(net), None if source is None else net.encode(*source)
             state = net.start(rows * beam, capacity)
             self._members.append(
                 _Member(net, memory, state, None if fast is None else (fast, fast.allocate(rows * beam)))

@@ -9,7 +9,7 @@ are built once for all layers.
              └─ k, v ─▶ the state's buffers, time first
 
 It supports plain stacks of full attention and feed-forward layers in evaluation mode without autograd. For anything else
-(another mixer, a position bias, tags, adapters, hooks, a tape) `get_fast_decoder` returns None and `Net.decode` runs.
+(another mixer, a position bias, tags, adapters, hooks, a tape) `build_fast_decoder` returns None and `Net.decode` runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import TypeVar, cast
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from regard.model.net import Net
 from regard.nn.attention.attend import fold
@@ -197,42 +195,14 @@ class FastFeedForward:
         return self.down(y)
 
 
-def get_fast_decoder(net: object) -> FastDecoder | None:
-    """The fast decoder of a net, if it is supported; rebuilt only when its weights have changed."""
+def build_fast_decoder(net: object) -> FastDecoder | None:
+    """A fast decoder with the weights that a net has now; None if the net is not supported, or if somebody watches it."""
     if not isinstance(net, Net) or net.training or net.tape is not None:
         return None
     body = net.decoder
     if not isinstance(body, StackBody) or not _is_supported(body) or type(net.head) is not VocabHead:
         return None
-    if any(_has_hooks(part) for part in (body, net.head)):
-        return None
-    stamp = stamp_weights(net)
-    if net not in _CACHE or _CACHE[net][0] != stamp:
-        _CACHE[net] = (stamp, FastDecoder(net, body))
-    return _CACHE[net][1]
-
-
-def stamp_weights(net: Net) -> tuple[object, ...]:
-    """A value that changes whenever the weights of a net do."""
-    own = list(net.parameters())
-    steps = [
-        count
-        for optimizer, count in list(_OPTIMIZER_STEPS.items())
-        if not {id(p) for p in own}.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"])
-    ]
-    return (*steps, *((p.data_ptr(), p._version, p.dtype) for p in own))
-
-
-_CACHE: WeakKeyDictionary[Net, tuple[object, FastDecoder]] = WeakKeyDictionary()
-_OPTIMIZER_STEPS: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
-
-
-def _count_step(optimizer: Optimizer, *_: object) -> None:
-    """Fused optimizers change weights without raising their version counters, so the steps of each are counted."""
-    _OPTIMIZER_STEPS[optimizer] = _OPTIMIZER_STEPS.get(optimizer, 0) + 1
-
-
-register_optimizer_step_post_hook(_count_step)
+    return None if any(_has_hooks(part) for part in (body, net.head)) else FastDecoder(net, body)
 
 
 def _is_supported(body: StackBody) -> bool:

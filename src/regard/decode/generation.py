@@ -12,21 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.decode.beam import BeamBatch, RankContinuations, rank_continuations
-from regard.decode.decode_request import (
-    Constraints,
-    Draw,
-    Hypothesis,
-    SpecialTokens,
-    check_feasible,
-    check_streams,
-    limit_output,
-)
-from regard.decode.engine import find_willing_engine, stream_hypothesis
+from regard.decode.decode_request import Hypothesis, Request, check_feasible, limit_output
 from regard.decode.ensemble import Ensemble
 from regard.decode.greedy import ChooseToken, GreedyBatch, choose_best
 from regard.decode.lexical_constraints import TermConstraint, widen_beam
 from regard.decode.sample import Sampler
-from regard.decode.search import Search
 from regard.decode.search_batch import SearchBatch
 from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPrefix, RepetitionGuard
 from regard.errors import SpecError
@@ -40,66 +30,31 @@ PARALLEL_ROWS = 64
 """From this many rows on, each core decodes sentences of its own; with 32, threads wait for one another's Python."""
 
 
-def generate(
-    nets: Sequence[Net],
-    sources: Sequence[Sequence[int]],
-    search: Search,
-    special: SpecialTokens,
-    *,
-    constraints: Constraints = Constraints(),
-    draw: Draw = Draw(),
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[list[Hypothesis]]:
-    """Decode every source (token ids, end mark included) and return its `n_best` hypotheses, in input order.
-
-    A model without an encoder reads the sources itself and continues them by at most `search.max_extra` tokens.
-    """
-    if (engine := find_willing_engine(nets, search, constraints)) is not None:
-        return engine.decode(sources, search, special, constraints=constraints, draw=draw)
-    return generate_on_torch(
-        nets, sources, search, special, constraints=constraints, draw=draw, batch_tokens=batch_tokens
-    )
-
-
-def generate_on_torch(
-    nets: Sequence[Net],
-    sources: Sequence[Sequence[int]],
-    search: Search,
-    special: SpecialTokens,
-    *,
-    constraints: Constraints = Constraints(),
-    draw: Draw = Draw(),
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[list[Hypothesis]]:
-    """`generate` by the nets themselves, even if an engine was attached to them."""
-    limits = check_request(nets, sources, search, special, constraints)
-    numbers = range(len(sources)) if draw.numbers is None else draw.numbers
-    out: list[list[Hypothesis]] = [[] for _ in sources]
+def generate(nets: Sequence[Net], request: Request, *, batch_tokens: int = BATCH_TOKENS) -> list[list[Hypothesis]]:
+    """Decode every source and return its `n_best` hypotheses, in input order; several nets average their probabilities."""
+    limits = check_request(nets, request)
+    out: list[list[Hypothesis]] = [[] for _ in request.sources]
     by_beam: dict[int, list[int]] = defaultdict(list)  # 0: no terms
-    for i in range(len(sources)):
-        terms = constraints.terms(i)
-        by_beam[widen_beam(search.beam, terms) if terms else 0].append(i)
+    for i in range(len(request)):
+        terms = request.constraints.terms(i)
+        by_beam[widen_beam(request.search.beam, terms) if terms else 0].append(i)
 
     stops = list_stops()  # `decode` may run in threads of its own
 
     def decode(indices: list[int]) -> None:
         check_stops(stops)
-        chosen = constraints.select(indices)
-        wide = dataclasses.replace(search, beam=widen_beam(search.beam, chosen.terms(0)))
-        batch = _Batch(
-            nets, [sources[i] for i in indices], wide, special, chosen,
-            Draw([numbers[i] for i in indices], draw.first_step), [limits[i] for i in indices],
-        )  # fmt: skip
+        batch = _Batch(nets, _widen(request.select(indices)), [limits[i] for i in indices])
         for i, hypotheses in zip(indices, batch.start().finish(stops), strict=True):
             out[i] = hypotheses
 
-    usual = 1 if search.sample else search.beam
-    workers = _count_workers(nets[0].device, len(sources) * usual)
+    workers = _count_workers(nets[0].device, len(request) * request.rows)
     batches = (
         [group[i] for i in batch]
         for beam, group in by_beam.items()
         for batch in batch_by_length(
-            [len(sources[i]) for i in group], max(batch_tokens // (beam or usual), 1), -(-len(group) // workers)
+            [len(request.sources[i]) for i in group],
+            max(batch_tokens // (beam or request.rows), 1),
+            -(-len(group) // workers),
         )
     )
     if workers == 1:
@@ -110,67 +65,34 @@ def generate_on_torch(
     return out
 
 
-def stream_tokens(
-    nets: Sequence[Net],
-    source: Sequence[int],
-    search: Search,
-    special: SpecialTokens,
-    *,
-    constraints: Constraints = Constraints(),
-    draw: Draw = Draw(),
-) -> Iterator[int]:
-    """The tokens of one output as they are generated, without the end mark: those that `generate` returns.
-
-    Only greedy search and sampling can stream: a beam may still change its first token at the last step.
-    """
-    check_streams(search, constraints)
-    if (engine := find_willing_engine(nets, search, constraints)) is not None:
-        yield from stream_hypothesis(engine, source, search, special, constraints=constraints, draw=draw)
-        return
-    batch = start_batch(nets, [source], search, special, constraints=constraints, draw=draw)
-    while batch.keys:
-        check_stops()
-        tokens = batch.step().tokens
-        assert tokens is not None
-        if (token := int(tokens[0])) != special.eos:
-            yield token
-
-
-def start_batch(
-    nets: Sequence[Net],
-    sources: Sequence[Sequence[int]],
-    search: Search,
-    special: SpecialTokens,
-    *,
-    constraints: Constraints = Constraints(),
-    draw: Draw = Draw(),
-    seeds: Sequence[int] | None = None,
-) -> SearchBatch:
-    """Start the search for all sources together, without a step.
+def start_batch(nets: Sequence[Net], request: Request, seeds: Sequence[int] | None = None) -> SearchBatch:
+    """Start the search for all sources together, without a step; the beam is widened as the terms of the first one need.
 
     Batches join if they have the same models, settings (except `max_extra`, `max_length` and `seed`) and banned tokens, and
     neither prefixes nor terms. `seeds` are used instead of that of the search, one for each source.
     """
-    limits = check_request(nets, sources, search, special, constraints)
-    return _Batch(nets, sources, search, special, constraints, draw, limits, seeds).start()
+    return _Batch(nets, _widen(request), check_request(nets, request), seeds).start()
 
 
-def check_request(
-    nets: Sequence[Net],
-    sources: Sequence[Sequence[int]],
-    search: Search,
-    special: SpecialTokens,
-    constraints: Constraints,
-) -> list[int]:
+def check_request(nets: Sequence[Net], request: Request) -> list[int]:
     """Check the request; the maximum number of tokens of each output."""
-    constraints.check(len(sources))
-    if search.sample and constraints.must_include is not None and any(constraints.must_include):
+    search, constraints, special = request.search, request.constraints, request.special
+    if search.sample and request.has_terms:
         raise SpecError("terms need beam search, not sampling; leave out sample or the terms")
     has_encoder, capacity = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
-    limits = [limit_output(search, len(source), has_encoder, capacity) for source in sources]
+    limits = [limit_output(search, len(source), has_encoder, capacity) for source in request.sources]
     never = {special.bos, special.pad, special.eos, *constraints.banned}
     check_feasible(constraints.must_include, constraints.prefixes, limits, never=never)
     return limits
+
+
+def _widen(request: Request) -> Request:
+    """The request with as many beams as the terms of its first source need."""
+    terms = request.constraints.terms(0) if len(request) else ()
+    if not terms:
+        return request
+    wide = dataclasses.replace(request.search, beam=widen_beam(request.search.beam, terms))
+    return dataclasses.replace(request, search=wide)
 
 
 def _count_workers(device: torch.device, rows: int) -> int:
@@ -208,17 +130,9 @@ class _Batch:
     """Sources that are decoded together."""
 
     nets: Sequence[Net]
-    sources: Sequence[Sequence[int]]
-    search: Search
-    special: SpecialTokens
-    constraints: Constraints
-    draw: Draw
+    request: Request
     limits: Sequence[int]
     seeds: Sequence[int] | None = None
-
-    @property
-    def beam(self) -> int:
-        return 1 if self.search.sample else self.search.beam
 
     @property
     def device(self) -> torch.device:
@@ -227,59 +141,60 @@ class _Batch:
     @torch.no_grad()
     def start(self) -> SearchBatch:
         """All sources read, and no token written."""
-        limits, eos = torch.tensor(self.limits, device=self.device), self.special.eos
+        limits, eos, search = (
+            torch.tensor(self.limits, device=self.device),
+            self.request.special.eos,
+            self.request.search,
+        )
         constraints, rank = self._build_constraints()
         ensemble, first = self._start()
-        if self.beam > 1:
-            return BeamBatch(
-                ensemble, first, eos=eos, limits=limits, search=self.search, constraints=constraints, rank=rank
-            )
+        if self.request.rows > 1:
+            return BeamBatch(ensemble, first, eos=eos, limits=limits, search=search, constraints=constraints, rank=rank)
         return GreedyBatch(
-            ensemble, first, eos=eos, limits=limits, search=self.search, choose=self._choose(), constraints=constraints
+            ensemble, first, eos=eos, limits=limits, search=search, choose=self._choose(), constraints=constraints
         )
 
     def _build_constraints(self) -> tuple[list[Constraint], RankContinuations]:
         """The constraints of all rows, and how continuations are ranked under them."""
-        special, k, device = self.special, self.beam, self.device
+        request, special, k, device = self.request, self.request.special, self.request.rows, self.device
         never = special.list_unwritten(self.nets[0].spec.embed.vocab)
-        banned = never | ({*self.constraints.banned} - {special.eos})
+        banned = never | ({*request.constraints.banned} - {special.eos})
         out: list[Constraint] = [BannedTokens(banned, device)]
         rank: RankContinuations = rank_continuations
-        if self.search.repetition_guard and self.nets[0].encoder is not None:
-            lengths = torch.tensor([len(s) for s in self.sources], device=device)
+        if request.search.repetition_guard and self.nets[0].encoder is not None:
+            lengths = torch.tensor([len(s) for s in request.sources], device=device)
             out.append(RepetitionGuard(lengths.repeat_interleave(k)))
-        if self.constraints.must_include is not None:
-            rows = [terms for terms in self.constraints.must_include for _ in range(k)]
+        if request.constraints.must_include is not None:
+            rows = [terms for terms in request.constraints.must_include for _ in range(k)]
             limits = torch.tensor(self.limits, device=device).repeat_interleave(k)
             terms = TermConstraint(rows, limits, eos=special.eos, rest=out)
             out, rank = [terms], terms.rank_continuations
-        if self.constraints.prefixes is not None:
-            forced = pad_rows(self.constraints.prefixes, ForcedPrefix.NONE, device)
+        if request.constraints.prefixes is not None:
+            forced = pad_rows(request.constraints.prefixes, ForcedPrefix.NONE, device)
             out = [ForcedPrefix(forced.repeat_interleave(k, 0), out, eos=special.eos)]
         return out, rank
 
     def _start(self) -> tuple[Ensemble, Tensor]:
         """The models with all but the last given token read, and that token of each row."""
-        rows, k, device, most = len(self.sources), self.beam, self.device, max(self.limits)
-        lengths = [len(s) for s in self.sources]
+        sources, special, k, device = self.request.sources, self.request.special, self.request.rows, self.device
+        rows, lengths, most = len(sources), [len(source) for source in sources], max(self.limits)
         if self.nets[0].encoder is not None:
-            source = (pad_rows(self.sources, self.special.pad, device), Coords.lengths(lengths, device))
+            source = (pad_rows(sources, special.pad, device), Coords.lengths(lengths, device))
             ensemble = Ensemble(self.nets, source, rows=rows, beam=k, capacity=most)
-            return ensemble, torch.full((rows,), self.special.bos, device=device)
+            return ensemble, torch.full((rows,), special.bos, device=device)
         ensemble = Ensemble(self.nets, None, rows=rows, beam=k, capacity=most + max(lengths))
-        before = [source[:-1] for source in self.sources]
+        before = [source[:-1] for source in sources]
         if any(before):
-            ids = pad_rows(before, self.special.pad, device).repeat_interleave(k, 0)
+            ids = pad_rows(before, special.pad, device).repeat_interleave(k, 0)
             ensemble.advance(ids, Coords.lengths([len(row) for row in before for _ in range(k)], device))
-        return ensemble, torch.tensor([source[-1] for source in self.sources], dtype=torch.long, device=device)
+        return ensemble, torch.tensor([source[-1] for source in sources], dtype=torch.long, device=device)
 
     def _choose(self) -> ChooseToken:
-        if not self.search.sample:
+        if not self.request.search.sample:
             return choose_best
-        given = range(len(self.sources)) if self.draw.numbers is None else self.draw.numbers
-        numbers = torch.tensor(given, device=self.device)
+        numbers = torch.tensor(self.request.numbers, device=self.device)
         seeds = None if self.seeds is None else torch.tensor(self.seeds, device=self.device)
-        return Sampler(self.search, numbers, seeds, self.draw.first_step)
+        return Sampler(self.request.search, numbers, seeds, self.request.draw.first_step)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:

@@ -16,10 +16,9 @@ import itertools
 import threading
 from collections.abc import Sequence
 
-from regard.decode.decode_request import Constraints, Draw, SpecialTokens
+from regard.decode.decode_request import Constraints, Draw, Request, SpecialTokens
 from regard.decode.engine import SequenceProgress
 from regard.decode.generation import check_request, start_batch
-from regard.decode.lexical_constraints import widen_beam
 from regard.decode.search import Search
 from regard.decode.search_batch import SearchBatch
 from regard.model.net import Net
@@ -35,30 +34,21 @@ Group = tuple[Search, SpecialTokens, tuple[int, ...]]
 """What sequences that are searched for together share."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sequence:
-    source: Sequence[int]
-    search: Search
-    special: SpecialTokens
-    constraints: Constraints
-    draw: Draw
+def _is_alone(request: Request) -> bool:
+    """Whether the constraints of a request are of a kind that is not joined."""
+    return request.constraints.prefixes is not None or request.constraints.must_include is not None
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether its constraints are of a kind that is not joined."""
-        return self.constraints.prefixes is not None or self.constraints.must_include is not None
 
-    @property
-    def group(self) -> Group:
-        """Its settings, except those that each sequence has for itself."""
-        shared = dataclasses.replace(self.search, max_extra=0, max_length=None, seed=0)
-        return shared, self.special, tuple(sorted(set(self.constraints.banned)))
+def _find_group(request: Request) -> Group:
+    """The settings of a request, except those that each sequence has for itself."""
+    shared = dataclasses.replace(request.search, max_extra=0, max_length=None, seed=0)
+    return shared, request.special, tuple(sorted(set(request.constraints.banned)))
 
-    @property
-    def enters_with(self) -> object:
-        """Sequences that have this in common are encoded together."""
-        limits = self.search.max_extra, self.search.max_length
-        return self.group, limits, self.draw.first_step, id(self) if self.is_alone else None
+
+def _find_entry(number: int, request: Request) -> object:
+    """Requests that have this in common are encoded together; `number` is that of the sequence."""
+    limits = request.search.max_extra, request.search.max_length
+    return _find_group(request), limits, request.draw.first_step, number if _is_alone(request) else None
 
 
 class TorchBatch:
@@ -68,28 +58,18 @@ class TorchBatch:
         self._nets, self._entering_tokens = nets, entering_tokens
         self._joins = all(net.spec.decoder is not None and net.spec.decoder.joins for net in nets)
         self._lock, self._numbers = threading.Lock(), itertools.count()
-        self._waiting: dict[int, _Sequence] = {}
+        self._waiting: dict[int, Request] = {}
         self._alive: set[int] = set()
         self._left: set[int] = set()
         self._groups: dict[Group, SearchBatch] = {}
         self._alone: list[SearchBatch] = []
         self._waited = 0
 
-    def add(
-        self,
-        source: Sequence[int],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> int:
-        check_request(self._nets, [source], search, special, constraints)
-        terms = constraints.terms(0)
-        search = dataclasses.replace(search, beam=widen_beam(search.beam, terms)) if terms else search
+    def add(self, request: Request) -> int:
+        check_request(self._nets, request)
         with self._lock:
             number = next(self._numbers)
-            self._waiting[number] = _Sequence(source, search, special, constraints, draw)
+            self._waiting[number] = request
             self._alive.add(number)
         return number
 
@@ -134,39 +114,39 @@ class TorchBatch:
     def _list_batches(self) -> list[SearchBatch]:
         return [*self._groups.values(), *self._alone]
 
-    def _choose_entering(self) -> list[tuple[Group | None, dict[int, _Sequence]]]:
+    def _choose_entering(self) -> list[tuple[Group | None, dict[int, Request]]]:
         """Sequences that enter now, first come first served, by what they have in common; None: nothing joins them."""
         running = sum(len(batch.keys) for batch in self._list_batches())
         if self._waiting and len(self._waiting) * FEW < running and self._waited < PATIENCE:
             self._waited += 1
             return []
         self._waited = 0
-        found: dict[object, dict[int, _Sequence]] = {}
+        found: dict[object, dict[int, Request]] = {}
         tokens, starting = 0, dict[Group, object]()
-        for number, sequence in list(self._waiting.items()):
-            key = sequence.enters_with
-            if not self._joins and (sequence.group in self._groups or starting.setdefault(sequence.group, key) != key):
+        for number, request in list(self._waiting.items()):
+            key, group = _find_entry(number, request), _find_group(request)
+            if not self._joins and (group in self._groups or starting.setdefault(group, key) != key):
                 continue  # a fixed batch: it runs to its end before the next one starts
-            beam = 1 if sequence.search.sample else sequence.search.beam
-            tokens += len(sequence.source) * beam
+            tokens += len(request.sources[0]) * request.rows
             if found and tokens > self._entering_tokens:
                 break
             found.setdefault(key, {})[number] = self._waiting.pop(number)
         groups = []
         for some in found.values():
             one = next(iter(some.values()))
-            groups.append((None if one.is_alone else one.group, some))
+            groups.append((None if _is_alone(one) else _find_group(one), some))
         return groups
 
-    def _start(self, some: dict[int, _Sequence]) -> SearchBatch:
+    def _start(self, some: dict[int, Request]) -> SearchBatch:
         each = list(some.values())
         one = each[0]
-        constraints = one.constraints if one.is_alone else Constraints(one.constraints.banned)
-        numbers = [0 if sequence.draw.numbers is None else sequence.draw.numbers[0] for sequence in each]
-        batch = start_batch(
-            self._nets, [sequence.source for sequence in each], one.search, one.special, constraints=constraints,
-            draw=Draw(numbers, one.draw.first_step), seeds=[sequence.search.seed for sequence in each],
-        )  # fmt: skip
+        together = dataclasses.replace(
+            one,
+            sources=[request.sources[0] for request in each],
+            constraints=one.constraints if _is_alone(one) else Constraints(one.constraints.banned),
+            draw=Draw([request.numbers[0] for request in each], one.draw.first_step),
+        )
+        batch = start_batch(self._nets, together, seeds=[request.search.seed for request in each])
         batch.keys = list(some)
         return batch
 

@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from regard.decode.decode_request import (
-    Constraints,
-    Draw,
-    Hypothesis,
-    SpecialTokens,
-    check_feasible,
-    check_numbers,
-    limit_output,
-)
+from regard.decode.decode_request import Hypothesis, Request, SpecialTokens, check_feasible, check_numbers, limit_output
 from regard.decode.engine import SequenceProgress
-from regard.decode.search import Search
 from regard.engine.engine_plan import DTYPES, SCALE, flatten_plan
 from regard.engine.native_library import NativeModel, SearchSettings, TokenRows, find_fault, has_nan
 from regard.engine.shortlist import Shortlist
@@ -37,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.model.net import Net
+
 Precision = Literal["float32", "int8", "int4"]
 PRECISIONS = get_args(Precision)
 PENALTIES = ("gnmt", "power", "none")
@@ -45,10 +38,11 @@ ROOM = 1 << 40
 FLOATS = ("F32", "F16", "BF16")
 
 
-def read_settings(search: Search, special: SpecialTokens, draw: Draw) -> SearchSettings:
+def read_settings(request: Request) -> SearchSettings:
     """The search as the library reads it."""
+    search, special, draw = request.search, request.special, request.draw
     return SearchSettings(
-        beam=1 if search.sample else search.beam, n_best=search.n_best, penalty=PENALTIES.index(search.length_penalty),
+        beam=request.rows, n_best=search.n_best, penalty=PENALTIES.index(search.length_penalty),
         sample=search.sample, top_k=search.top_k, first_step=draw.first_step, repetition_guard=search.repetition_guard,
         bos=special.bos, eos=special.eos, seed=search.seed & WORD, alpha=search.alpha, temperature=search.temperature,
         top_p=search.top_p, min_p=search.min_p,
@@ -61,23 +55,15 @@ class NativeBatch:
     def __init__(self, engine: NativeEngine) -> None:
         self._engine, self._sequences = engine, engine.model.open_batch()
 
-    def add(
-        self,
-        source: Sequence[int],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> int:
-        constraints.check(1)
-        if refusal := self._engine.find_refusal(search, constraints):
+    def add(self, request: Request) -> int:
+        if refusal := self._engine.find_refusal(request):
             raise SpecError(f"engine native: {refusal}")
-        (limit,) = self._engine.limit_outputs([source], search, special, constraints)
-        prefix = constraints.prefixes[0] if constraints.prefixes else []
-        number = 0 if draw.numbers is None else draw.numbers[0]
-        banned = self._engine.list_banned(special, constraints)
-        return self._sequences.add(source, prefix, limit, number, banned, read_settings(search, special, draw))
+        (limit,) = self._engine.limit_outputs(request)
+        prefix = request.constraints.prefixes[0] if request.constraints.prefixes else []
+        banned = self._engine.list_banned(request)
+        return self._sequences.add(
+            request.sources[0], prefix, limit, request.numbers[0], banned, read_settings(request)
+        )
 
     def remove(self, sequence: int) -> bool:
         return self._sequences.remove(sequence)
@@ -110,8 +96,8 @@ class NativeEngine:
 
     name = "native"
 
-    def __init__(self, plan: Plain, model: NativeModel, current: Callable[[], bool] = lambda: True) -> None:
-        self.plan, self.model, self._current = plan, model, current
+    def __init__(self, plan: Plain, model: NativeModel) -> None:
+        self.plan, self.model = plan, model
 
     @classmethod
     def open(
@@ -123,7 +109,6 @@ class NativeEngine:
         precision: Precision = "float32",
         threads: int | None = None,
         kernels: str = "auto",
-        current: Callable[[], bool] = lambda: True,
     ) -> Self:
         """Load a plan with the bytes of its weights file; refuses whatever does not fit."""
         if fault := find_fault():
@@ -131,7 +116,7 @@ class NativeEngine:
         flat = flatten_plan(plan, list_tensors(weights, path))
         count = machine().cores if threads is None else threads
         model = NativeModel(flat, weights, precision=PRECISIONS.index(precision), threads=count, kernels=kernels)
-        return cls(plan, model, current)
+        return cls(plan, model)
 
     def use_shortlist(self, shortlist: Shortlist) -> None:
         """Write only what is on the shortlist of a source."""
@@ -150,13 +135,14 @@ class NativeEngine:
     def has_encoder(self) -> bool:
         return self.plan["encoder"] is not None
 
-    def is_current(self) -> bool:
-        return self._current()
+    @property
+    def nets(self) -> Sequence[Net]:
+        raise SpecError("a model that was opened without torch has no torch modules; open it with regard.load")
 
-    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
-        if constraints.must_include is not None and any(constraints.must_include):
+    def find_refusal(self, request: Request) -> str | None:
+        if request.has_terms:
             return "terms that outputs must include are searched for by torch"
-        if constraints.has_gaps:
+        if request.constraints.has_gaps:
             return "prefixes with free places are continued by torch"
         return None
 
@@ -167,43 +153,31 @@ class NativeEngine:
         """The encoder's output for each source, (n, d)."""
         return self.model.encode(sources, int(self.plan["width"]))
 
-    def decode(
-        self,
-        sources: Sequence[Sequence[int]],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> list[list[Hypothesis]]:
-        constraints.check(len(sources))
-        if not sources:
+    def decode(self, request: Request) -> list[list[Hypothesis]]:
+        if not request.sources:
             return []
-        limits = self.limit_outputs(sources, search, special, constraints)
-        numbers = range(len(sources)) if draw.numbers is None else draw.numbers
+        limits = self.limit_outputs(request)
         found = self.model.decode(
-            sources, constraints.prefixes or [], limits, list(numbers), self.list_banned(special, constraints),
-            read_settings(search, special, draw),
+            request.sources, request.constraints.prefixes or [], limits, list(request.numbers),
+            self.list_banned(request), read_settings(request),
         )  # fmt: skip
         return [check_numbers([Hypothesis(*each) for each in row]) for row in found]
 
     def open_batch(self) -> NativeBatch:
         return NativeBatch(self)
 
-    def limit_outputs(
-        self, sources: Sequence[Sequence[int]], search: Search, special: SpecialTokens, constraints: Constraints
-    ) -> list[int]:
+    def limit_outputs(self, request: Request) -> list[int]:
         """The maximum number of tokens of each output; refuses what does not fit."""
-        capacity = ROOM if self.room is None else self.room
-        limits = [limit_output(search, len(source), self.has_encoder, capacity) for source in sources]
+        special, constraints, capacity = request.special, request.constraints, ROOM if self.room is None else self.room
+        limits = [limit_output(request.search, len(source), self.has_encoder, capacity) for source in request.sources]
         never = {special.bos, special.pad, special.eos, *constraints.banned}
         check_feasible(None, constraints.prefixes, limits, never=never)
         return limits
 
-    def list_banned(self, special: SpecialTokens, constraints: Constraints) -> list[int]:
+    def list_banned(self, request: Request) -> list[int]:
         """The tokens that are never written."""
-        vocab = int(self.plan["vocab"])
-        banned = special.list_unwritten(vocab) | ({*constraints.banned} - {special.eos})
+        vocab, special = int(self.plan["vocab"]), request.special
+        banned = special.list_unwritten(vocab) | ({*request.constraints.banned} - {special.eos})
         return sorted(i for i in banned if 0 <= i < vocab)
 
     def score(

@@ -1,4 +1,4 @@
-"""torch as an engine: every model, every search."""
+"""torch as an engine: every model, every search, ensembles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
-from regard.decode.generation import generate_on_torch
+from regard.decode.decode_request import Hypothesis, Request, SpecialTokens
+from regard.decode.generation import generate
 from regard.decode.scoring import score_tokens
-from regard.decode.search import Search
 from regard.decode.torch_batch import TorchBatch
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
@@ -19,50 +18,40 @@ from regard.stopping import check_stops
 
 
 class TorchEngine:
-    """A net, as the other engines are used."""
+    """A net, or several that average their probabilities, as the other engines are used."""
 
     name = "torch"
 
-    def __init__(self, net: Net) -> None:
-        self.net = net
+    def __init__(self, *nets: Net) -> None:
+        self.nets = nets
 
     @property
     def length(self) -> int:
-        return self.net.spec.length
+        return min(net.spec.length for net in self.nets)
 
     @property
     def room(self) -> int | None:
-        return self.net.spec.room
+        return min((net.spec.room for net in self.nets if net.spec.room is not None), default=None)
 
-    def is_current(self) -> bool:
-        return True
-
-    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
+    def find_refusal(self, request: Request) -> str | None:
         return None
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
         check_stops()
-        ids = torch.tensor([[*source]], device=self.net.device)
+        net = self.nets[0]
+        ids = torch.tensor([[*source]], device=net.device)
         with torch.no_grad():
-            keys = self.net.encode(ids, Coords.span(len(source), device=self.net.device)).keys[0]
+            keys = net.encode(ids, Coords.span(len(source), device=net.device)).keys[0]
         out: NDArray[np.float32] = keys.float().cpu().numpy()
         return out
 
-    def decode(
-        self,
-        sources: Sequence[Sequence[int]],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> list[list[Hypothesis]]:
-        return generate_on_torch([self.net], sources, search, special, constraints=constraints, draw=draw)
+    def decode(self, request: Request) -> list[list[Hypothesis]]:
+        return generate(self.nets, request)
 
     def open_batch(self) -> TorchBatch:
-        return TorchBatch([self.net])
+        return TorchBatch(self.nets)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
     ) -> list[list[float]]:
-        return [each.log_probs.tolist() for each in score_tokens([self.net], sources, targets, special)]
+        return [each.log_probs.tolist() for each in score_tokens(self.nets, sources, targets, special)]

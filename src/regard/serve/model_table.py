@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import RegardError, SpecError, UnknownName
+from regard.engine.choose_engine import NAMES
+from regard.errors import RegardError, UnknownName
 from regard.files.folder import WEIGHTS
 from regard.recipes.merge import merge_settings
 from regard.serialization.load import load_task
@@ -23,7 +24,6 @@ from regard.serve.ticket import ServerBusy
 from regard.serve.vital_signs import SchedulerRow
 from regard.spec import Plain
 
-ENGINES = ("auto", "native", "torch")
 """Engines whose batches sequences can join and leave."""
 COPIES = 2
 """Weights in memory per weight on disk: the model's own, and those that are laid out for decoding."""
@@ -55,11 +55,8 @@ class ModelTable:
         tell: Callable[[str], None] = lambda text: None,
         open_row: Callable[[], SchedulerRow] = SchedulerRow,
     ) -> None:
-        if settings.engine not in ENGINES:
-            raise SpecError(
-                f"engine {settings.engine} decodes whole sentences, and cannot let requests join a batch; a server runs "
-                f"--engine {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
-            )
+        if settings.engine not in NAMES:
+            raise UnknownName("engine", settings.engine, NAMES)
         self._settings, self._budget, self._tell, self._open_row = settings, budget, tell, open_row
         self._lock = threading.RLock()
         self._entries = {name: self._examine(name, path) for name, path in paths.items()}

@@ -75,7 +75,7 @@ def chat(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
     prompt = template.encode(given["messages"])
     first = RunOptions(first=options.pop("first", 0))
     search = resolve_search(model.search, options)
-    pieces = model.task.stream_answer([model.net], prompt, search, first, template.ends)
+    pieces = model.task.stream_answer(model.engine, prompt, search, first, template.ends)
     stopped = yield from cut_at_stops(pieces, given.get("stops", ()))
     return {"notes": [], "usage": ticket.usage, "finish": "stop" if stopped else ticket.finish}
 
@@ -127,7 +127,7 @@ def describe(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
     """The model's card and its tree."""
     from regard.model.tree import tree
 
-    return served.describe() | {"card": served.model.card, "tree": tree(served.model.net, 32)}
+    return served.describe() | {"card": served.model.card, "tree": tree(served.model.engine.nets[0], 32)}
 
 
 ANSWERS: dict[str, Callable[[ServedModel, Ticket, Arguments], Plain]] = {

@@ -25,10 +25,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.decode_request import Hypothesis, Request, SpecialTokens
 from regard.decode.engine import Engine, SequenceProgress
-from regard.decode.search import Search
 from regard.errors import CallStopped
+from regard.model.net import Net
 from regard.serve.stop_torch import StopTorch
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
 from regard.serve.vital_signs import IDLE, STEP, SchedulerRow
@@ -44,11 +44,7 @@ T = TypeVar("T")
 class _Sequence:
     """A sequence of a request, and where its progress is sent."""
 
-    source: Sequence[int]
-    search: Search
-    special: SpecialTokens
-    constraints: Constraints
-    draw: Draw
+    request: Request
     ticket: Ticket
     tell: Callable[[SequenceProgress | BaseException], None]
     streams: bool = True
@@ -59,7 +55,7 @@ class _Sequence:
 
     @property
     def rows(self) -> int:
-        return 1 if self.search.sample else self.search.beam
+        return self.request.rows
 
     @property
     def leaves(self) -> bool:
@@ -159,11 +155,12 @@ class Scheduler:
     def room(self) -> int | None:
         return self._engine.room
 
-    def is_current(self) -> bool:
-        return True
+    @property
+    def nets(self) -> Sequence[Net]:
+        return self._engine.nets
 
-    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
-        return self._engine.find_refusal(search, constraints)
+    def find_refusal(self, request: Request) -> str | None:
+        return self._engine.find_refusal(request)
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
         return self.run(lambda: self._engine.encode(source))
@@ -173,31 +170,19 @@ class Scheduler:
     ) -> list[list[float]]:
         return self.run(lambda: self._engine.score(sources, targets, special))
 
-    def decode(
-        self,
-        sources: Sequence[Sequence[int]],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> list[list[Hypothesis]]:
+    def decode(self, request: Request) -> list[list[Hypothesis]]:
         if threading.current_thread() is self._thread:  # a call that decodes: it has its turn now
-            return self._engine.decode(sources, search, special, constraints=constraints, draw=draw)
-        constraints.check(len(sources))
+            return self._engine.decode(request)
         batch = ClientBatch(self, CURRENT.get() or Ticket(), streams=False)
-        numbers = range(len(sources)) if draw.numbers is None else draw.numbers
-        for i, source in enumerate(sources):
-            batch.add(
-                source, search, special, constraints=constraints.select([i]), draw=Draw([numbers[i]], draw.first_step)
-            )
+        for i in range(len(request)):
+            batch.add(request.select([i]))
         found = dict[int, list[Hypothesis]]()
         try:
             while len(batch):
                 found |= {each.sequence: each.hypotheses for each in batch.step() if each.hypotheses is not None}
         finally:
             batch.close()
-        return [found[i] for i in range(len(sources))]
+        return [found[i] for i in range(len(request))]
 
     def open_batch(self) -> ClientBatch:
         """The sequences of one caller, who waits for them; they share the batch of all."""
@@ -231,15 +216,15 @@ class Scheduler:
             rows = sum(sequence.rows for sequence in self._running.values())
             return SchedulerStats(waiting, len(self._running), rows, self._steps, self._sequences, self._tokens)
 
-    def limit_output(self, source: Sequence[int], search: Search) -> int:
-        """Maximum number of tokens that are written for a source."""
-        return search.limit(len(source) if self._has_encoder else 0)
+    def limit_output(self, request: Request) -> int:
+        """Maximum number of tokens that are written for the one source of a request."""
+        return request.search.limit(len(request.sources[0]) if self._has_encoder else 0)
 
     def submit(self, sequence: _Sequence) -> None:
         """Let a sequence wait for its turn, unless it would need too much memory then."""
         if self._limit is not None:
-            written = self.limit_output(sequence.source, sequence.search)
-            self._limit.check_sequence(len(sequence.source), written, sequence.rows, has_encoder=self._has_encoder)
+            (source,), written = sequence.request.sources, self.limit_output(sequence.request)
+            self._limit.check_sequence(len(source), written, sequence.rows, has_encoder=self._has_encoder)
         sequence.ticket.watch(self._notify)
         with self._wake:
             if self._closed:
@@ -323,9 +308,7 @@ class Scheduler:
 
     def _enter(self, sequence: _Sequence) -> None:
         try:
-            number = self._batch.add(
-                sequence.source, sequence.search, sequence.special, constraints=sequence.constraints, draw=sequence.draw
-            )
+            number = self._batch.add(sequence.request)
         except Exception as error:
             sequence.tell(error)
             return
@@ -388,24 +371,13 @@ class ClientBatch:
         self._count = 0
         ticket.watch(self._leave)
 
-    def add(
-        self,
-        source: Sequence[int],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> int:
+    def add(self, request: Request) -> int:
         self._ticket.check()
         number, self._count = self._count, self._count + 1
-        sequence = _Sequence(
-            source, search, special, constraints, draw, self._ticket,
-            lambda event: self._events.put((number, event)), self._streams,
-        )  # fmt: skip
+        sequence = _Sequence(request, self._ticket, lambda event: self._events.put((number, event)), self._streams)
         self._scheduler.submit(sequence)
         self._open[number] = sequence
-        self._ticket.prompt_tokens += len(source)
+        self._ticket.prompt_tokens += len(request.sources[0])
         return number
 
     def remove(self, sequence: int) -> bool:
@@ -425,7 +397,7 @@ class ClientBatch:
         if event.hypotheses is not None:
             del self._open[number]
             total = count_tokens(event.hypotheses)
-            limit = self._scheduler.limit_output(sequence.source, sequence.search)
+            limit = self._scheduler.limit_output(sequence.request)
             self._ticket.finish = "length" if total >= limit else "stop"
             written = total - sequence.written
         sequence.written += written

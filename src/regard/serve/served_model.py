@@ -14,7 +14,7 @@ from pathlib import Path
 from regard.api import load
 from regard.api.trained_model import Model
 from regard.conversion.hf_origin import Origin
-from regard.decode.engine import Engine, attach_engine, find_engine
+from regard.engine.fallback_engine import FallbackEngine
 from regard.engine.torch_engine import TorchEngine
 from regard.files.folder import Folder, read_folder
 from regard.registry import kind_of
@@ -81,13 +81,17 @@ class ServedModel:
         self.name, self.stamp = name, stamp_folder(path)
         self.model: Model = load(path, device=settings.device, engine=settings.engine, set=settings.set)
         self.chat_template = read_chat_template(read_folder(self.model.path), self.model.task)
-        engine, has_encoder = _choose_engine(self.model), self.model.net.encoder is not None
-        self.limit = WorkLimit(self.model.net, settings.working_memory)
-        self.model.net.check_pass = self.limit.check_pass
+        own, net = self.model.engine, self.model.engine.nets[0]
+        self.limit = WorkLimit(net, settings.working_memory)
+        net.check_pass = self.limit.check_pass
         self.scheduler = Scheduler(
-            engine, slots=settings.slots, has_encoder=has_encoder, row=open_row(), limit=self.limit
+            own.first if isinstance(own, FallbackEngine) else own,
+            slots=settings.slots,
+            has_encoder=net.encoder is not None,
+            row=open_row(),
+            limit=self.limit,
         )
-        attach_engine(self.model.net, self.scheduler)
+        self.model.engine = FallbackEngine(self.scheduler, TorchEngine(net))
         self._users, self._retired, self._lock = 0, False, threading.Lock()
 
     @contextmanager
@@ -166,8 +170,3 @@ def stamp_folder(path: Path) -> tuple[int, int]:
             continue
         return found.st_mtime_ns, found.st_ino
     return 0, 0
-
-
-def _choose_engine(model: Model) -> Engine:
-    """The engine that the model was loaded with; `ModelTable` admits only those whose batches sequences can join."""
-    return find_engine([model.net]) or TorchEngine(model.net)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from regard.data.pairs import Pairs
 from regard.decode import Search
+from regard.engine.torch_engine import TorchEngine
 from regard.errors import DataError, SpecError
 from regard.files.folder import parse_json
 from regard.metrics import METRICS
@@ -120,7 +121,7 @@ def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Seque
     scores, outputs, references, sources = counts.scores(), list[str](), list[str](), list[object]()
     if wanted := [name for name in metrics if METRICS[name].decodes]:
         for part in eval_sets(task, raw):
-            found = require(task, Generates).run([net], part.inputs, search, part.options)
+            found = require(task, Generates).run(TorchEngine(net), part.inputs, search, part.options)
             outputs += [each[0].text if each else "" for each in found]
             references += part.references
             sources += part.inputs

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.data.batch import IGNORE
 from regard.data.bucket import EqualBatches
 from regard.data.stories import Story, parse_story, read_stories, split_words
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import DataError, SpecError, offer
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -258,17 +258,17 @@ class Babi:
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str | Story],
         search: Search,
         options: RunOptions = RunOptions(),
     ) -> list[list[Output]]:
         """The likeliest answers; the best comes with the sentence that each hop looked at most (of the first net)."""
         found = list[list[Output]]()
-        for some, batch in self._batches(inputs, nets[0]):
+        for some, batch in self._batches(inputs, engine.nets[0]):
             tape = Tape("*.weights")
             with torch.no_grad():
-                logits = [_answer(net, batch, tape if net is nets[0] else None).cpu() for net in nets]
+                logits = [_answer(net, batch, None if i else tape).cpu() for i, net in enumerate(engine.nets)]
             hops = torch.stack([w[:, 0, 0].cpu() for w in tape.kept.values()], 1)  # (b, hops, s)
             for story, row, looked in zip(some, average_log_probs(logits), hops, strict=True):
                 best = row.topk(min(search.n_best, len(row))).indices.tolist()
@@ -278,12 +278,13 @@ class Babi:
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str | Story],
         outputs: Sequence[str],
         options: RunOptions = RunOptions(),
     ) -> list[float]:
         """log P(answer | story) for each pair."""
+        net = engine.nets[0]
         check_pairs(inputs, outputs)
         wanted, rows = [self._id(answer, "") for answer in outputs], list[Tensor]()
         with torch.no_grad():

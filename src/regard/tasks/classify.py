@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from regard.data.labels import read_labeled
 from regard.data.pairs import Pairs
+from regard.decode import Engine
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Plain, Share, spec
@@ -40,7 +41,7 @@ class ClassifyData(LabeledData):
 
 
 @TASKS.add
-class Classify(ClassifyFrame[Net], LabeledTask[ClassifyData]):
+class Classify(ClassifyFrame[Engine], LabeledTask[ClassifyData]):
     """An encoder that assigns a class to a text."""
 
     Settings = ClassifyData
@@ -83,22 +84,22 @@ class Classify(ClassifyFrame[Net], LabeledTask[ClassifyData]):
     def frame(self) -> Plain:
         return {"kind": "classify", "max_length": self.settings.max_length, "pair": self.settings.pair}
 
-    def class_log_probs(self, nets: Sequence[Net], rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
+    def class_log_probs(self, engine: Engine, rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
         out = torch.zeros(len(rows), len(self.classes), dtype=torch.double)
-        for indices, read in iterate_batches(rows, self.tokenizer.pad, nets[0].device):
+        for indices, read in iterate_batches(rows, self.tokenizer.pad, engine.nets[0].device):
             with torch.no_grad():
                 out[indices] = average_log_probs(
-                    [class_logits(net, read.given.ids, read.at(net)) for net in nets]
+                    [class_logits(net, read.given.ids, read.at(net)) for net in engine.nets]
                 ).cpu()
         return out.numpy()
 
     def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P(class | text) for each pair."""
         check_pairs(inputs, outputs)
         wanted = label_indices(outputs, self.classes, "what is asked about")
-        found = self.class_log_probs([net], self.frame_inputs(inputs))
+        found = self.class_log_probs(engine, self.frame_inputs(inputs))
         return [float(row[i]) for row, i in zip(found, wanted, strict=True)]
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:

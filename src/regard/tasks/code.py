@@ -39,7 +39,7 @@ from regard.data.source_files import (
     name_files,
     read_sources,
 )
-from regard.decode import Draw, Search
+from regard.decode import Draw, Engine, Search
 from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
 from regard.model.net import Net
@@ -142,7 +142,7 @@ class Code(CausalTask[CodeData]):
 
     def __init__(self, settings: CodeData, tokenizer: Tokenizer) -> None:
         super().__init__(settings, tokenizer)
-        self._front, self._back = [tokenizer.bos], [tokenizer.eos]
+        self._front, self._back, self._context = [tokenizer.bos], [tokenizer.eos], settings.context
         self._banned = [tokenizer.unk, *(tokenizer.tag(name) for name in NAMES if name in tokenizer.tags)]
         if tokenizer.decode([*tokenizer.encode("if a:"), *tokenizer.encode("\n    b")]) != "if a:\n    b":
             raise SpecError(
@@ -268,7 +268,7 @@ class Code(CausalTask[CodeData]):
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str | Cursor],
         search: Search,
         options: RunOptions = CodeOptions(),
@@ -278,18 +278,18 @@ class Code(CausalTask[CodeData]):
         for _, group in groupby(inputs, type):
             its, some = dataclasses.replace(options, first=options.first + len(out)), list(group)
             if cursors := [each for each in some if isinstance(each, Cursor)]:
-                out += self._complete(nets, cursors, search, its)
+                out += self._complete(engine, cursors, search, its)
             else:
-                out += super().run(nets, [each for each in some if isinstance(each, str)], search, its)
+                out += super().run(engine, [each for each in some if isinstance(each, str)], search, its)
         return out
 
     def _complete(
-        self, nets: Sequence[Net], cursors: Sequence[Cursor], search: Search, options: RunOptions
+        self, engine: Engine, cursors: Sequence[Cursor], search: Search, options: RunOptions
     ) -> list[list[Output]]:
         """The completion at each cursor, in rounds: a line may end long before the limit of tokens."""
         own = options if isinstance(options, CodeOptions) else CodeOptions(options.first)
-        most, _ = self._limits(nets, search)
-        room = min(self.rooms(nets))
+        most, _ = self._limits(engine, search)
+        room = self.limit_room(engine.room)
         prompts = [self._prompt(cursor, room, most, own.order) for cursor in cursors]
         lines = [own.lines if self._reads_after(cursor) else own.lines or 1 for cursor in cursors]
         written, totals = [list[int]() for _ in cursors], [0.0] * len(cursors)
@@ -299,7 +299,7 @@ class Code(CausalTask[CodeData]):
             draw = Draw([options.first + i for i in active], done)
             read = [prompts[i] + written[i] for i in active]
             asked = [min(left, room - len(prompt) + 1) for prompt in read]
-            found = self.write_tokens(nets, read, dataclasses.replace(search, max_extra=left), *self._rules(), draw)
+            found = engine.decode(self.ask(read, dataclasses.replace(search, max_extra=left), draw))
             done, going = done + left, list[int]()
             for i, (best,), wanted in zip(active, found, asked, strict=True):
                 written[i] += best.tokens
@@ -317,9 +317,9 @@ class Code(CausalTask[CodeData]):
     def _reads_after(self, cursor: Cursor) -> bool:
         return self.infills and cursor.after is not None
 
-    def rooms(self, nets: Sequence[Net]) -> list[int]:  # type: ignore[override]  # a list is only read
+    def limit_room(self, room: int | None) -> int:
         """The context of training, also for models without a limit: reading takes time that grows with its square."""
-        return [min(net.spec.room or self.settings.context, self.settings.context) for net in nets]
+        return min(room or self.settings.context, self.settings.context)
 
     def frame(self) -> Plain | None:
         return {**(super().frame() or {}), "context": self.settings.context}
@@ -348,40 +348,43 @@ class Code(CausalTask[CodeData]):
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str | Cursor],
         outputs: Sequence[str],
         options: RunOptions = CodeOptions(),
     ) -> list[float]:
         """log P(output | input) of each pair; the input is a text, or what is around a cursor."""
         check_pairs(inputs, outputs)
-        return [self._score(net, given, output, options) for given, output in zip(inputs, outputs, strict=True)]
+        return [self._score(engine, given, output, options) for given, output in zip(inputs, outputs, strict=True)]
 
-    def _score(self, net: Net, given: str | Cursor, output: str, options: RunOptions) -> float:
+    def _score(self, engine: Engine, given: str | Cursor, output: str, options: RunOptions) -> float:
         if not isinstance(given, Cursor):
-            return super().score(net, [given], [output], options)[0]
-        ids, written = self._join(net, given, output, options)
+            return super().score(engine, [given], [output], options)[0]
+        ids, written = self._join(engine.room, given, output, options)
+        net = engine.nets[0]
         tokens = torch.tensor([ids], device=net.device)
         with torch.no_grad():
             stream = net(tokens, Coords.span(len(ids), device=net.device))[0]
             told = compute_log_probs(net, stream[len(ids) - written - 1 : -1])
         return float(told.gather(1, tokens[0, len(ids) - written :, None]).double().sum())
 
-    def _join(self, net: Net, cursor: Cursor, output: str, options: RunOptions) -> tuple[list[int], int]:
+    def _join(self, room: int | None, cursor: Cursor, output: str, options: RunOptions) -> tuple[list[int], int]:
         """The tokens around a cursor and those of what is written there, and the number of the latter.
 
         If what comes after is not read, text and output are encoded together: a word may continue after the cursor.
         """
         order = options.order if isinstance(options, CodeOptions) else None
-        (room,), tokens = self.rooms([net]), self.tokenizer.encode(output)
-        if len(tokens) > room // 2:
-            raise DataError(f"the model has room for {room // 2} tokens at a cursor, got {len(tokens)}; give less text")
+        space, tokens = self.limit_room(room), self.tokenizer.encode(output)
+        if len(tokens) > space // 2:
+            raise DataError(
+                f"the model has room for {space // 2} tokens at a cursor, got {len(tokens)}; give less text"
+            )
         if self._reads_after(cursor):
-            return [*self._prompt(cursor, room, len(tokens), order), *tokens], len(tokens)
-        alone, whole = self._encode_end(cursor.before, room), self._encode_end(cursor.before, room, output)
+            return [*self._prompt(cursor, space, len(tokens), order), *tokens], len(tokens)
+        alone, whole = self._encode_end(cursor.before, space), self._encode_end(cursor.before, space, output)
         shared = next((i for i, (a, b) in enumerate(zip(alone, whole, strict=False)) if a != b), len(alone))
         written = len(whole) - max(shared, 1)
-        return whole[-max(room, written + 1) :], written
+        return whole[-max(space, written + 1) :], written
 
     def forward_pass(
         self, net: Net, text: str | Cursor, output: str, options: RunOptions = CodeOptions()
@@ -389,7 +392,7 @@ class Code(CausalTask[CodeData]):
         """The text with its output, or what is around a cursor with what is written there."""
         if not isinstance(text, Cursor):
             return super().forward_pass(net, text, output, options)
-        ids, written = self._join(net, text, output, options)
+        ids, written = self._join(net.spec.room, text, output, options)
         wanted = [*(token if i >= len(ids) - written else IGNORE for i, token in enumerate(ids[1:], 1)), IGNORE]
         return ForwardPass.of(net, ids, wanted, tokenizer=self.tokenizer)
 

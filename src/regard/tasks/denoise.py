@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from regard.data.denoising import Noise
 from regard.data.example_rng import Rng
-from regard.decode import Constraints, Draw, Search
+from regard.decode import Constraints, Draw, Engine, Request, Search, SpecialTokens
 from regard.errors import SpecError
-from regard.model.net import Net
 from regard.spec import spec
 from regard.tasks.common.fill_mask import MASKS, encode_masked, find_mask
+from regard.tasks.common.pairs_frame import limit_length
 from regard.tasks.common.task import TASKS, Output, RunOptions
 from regard.tasks.common.text_corruption import CorruptionData, CorruptionTask, Ids
 from regard.text import Tokenizer
@@ -73,18 +73,17 @@ class Denoise(CorruptionTask[DenoiseData]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """Each text as the model restores it; a mask stands for any number of tokens."""
-        draw = Draw(range(options.first, options.first + len(inputs)))
-        found = self.generate(
-            nets,
+        request = Request(
             self.encode_inputs(inputs, options),
-            search,
-            self.settings.max_length,
-            draw,
+            limit_length(engine, search, self.settings.max_length),
+            SpecialTokens.of(self.tokenizer),
             Constraints([self.tokenizer.unk, self.mask]),
+            Draw(range(options.first, options.first + len(inputs))),
         )
+        found = engine.decode(request)
         return [[Output(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:

@@ -25,6 +25,7 @@ from regard.data.pair_reader import Corpus, OnBad, fill_columns, read_corpus, re
 from regard.data.pairs import LineSample, Pairs, fingerprint
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
+from regard.decode import Engine
 from regard.errors import DataError, SpecError
 from regard.files.folder import TOKENIZER
 from regard.model.model_spec import ModelSpec
@@ -128,7 +129,7 @@ class ContrastiveBatch:
 
 
 @TASKS.add
-class Embed(EmbedFrame[Net], EncoderTask):
+class Embed(EmbedFrame[Engine], EncoderTask):
     """An encoder whose pooled output is the vector of a text."""
 
     Settings = EmbedData
@@ -261,25 +262,31 @@ class Embed(EmbedFrame[Net], EncoderTask):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+    def embed(
+        self, engine: Engine, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None
+    ) -> Tensor:
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
-        return embed_texts(net, self.tokenizer, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
+        return embed_texts(
+            engine.nets[0], self.tokenizer, texts, pool=pool, unit=unit, max_length=self.settings.max_length
+        )
 
     def frame(self) -> Plain:
         chosen = self.settings
         return {"kind": "embed", "max_length": chosen.max_length, "pool": chosen.pool, "unit": chosen.unit}
 
-    def embed_rows(self, nets: Sequence[Net], rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
+    def embed_rows(self, engine: Engine, rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
         pool, unit = self.settings.pool, self.settings.unit
-        found = torch.stack([embed_framed(net, self.tokenizer, rows, pool=pool, unit=unit) for net in nets]).mean(0)
+        found = torch.stack(
+            [embed_framed(net, self.tokenizer, rows, pool=pool, unit=unit) for net in engine.nets]
+        ).mean(0)
         return (F.normalize(found, dim=-1) if unit else found).numpy()
 
     def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """The cosine of each pair."""
         check_pairs(inputs, outputs)
-        a, b = (self.embed(net, texts, unit=True).double() for texts in (inputs, outputs))
+        a, b = (self.embed(engine, texts, unit=True).double() for texts in (inputs, outputs))
         return [float(cosine) for cosine in (a * b).sum(1)]
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:

@@ -23,7 +23,7 @@ from regard.data.batch import IGNORE
 from regard.data.example_rng import Rng
 from regard.data.piano_rolls import Keyboard, Piece, Roll, name_pitch, parse_roll, read_pieces
 from regard.data.piece_parts import Part, count_pieces, join_parts
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -218,7 +218,7 @@ class Frames:
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str | Piece],
         search: Search,
         options: RunOptions = RunOptions(),
@@ -229,7 +229,7 @@ class Frames:
         out = []
         for i, given in enumerate(self._read_rolls(inputs)):
             rng = Rng(search.seed % (1 << 63), options.first + i) if search.sample else None
-            roll, log_prob = self._continue(nets, given, search, rng)
+            roll, log_prob = self._continue(engine.nets, given, search, rng)
             frames = self.keyboard.pitches(roll)
             names = [" ".join(map(name_pitch, frame)) or "–" for frame in frames]
             more = {"frames": frames}
@@ -262,12 +262,13 @@ class Frames:
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str | Piece],
         outputs: Sequence[str],
         options: RunOptions = RunOptions(),
     ) -> list[float]:
         """log P(frames | the frames before them) for each pair."""
+        net = engine.nets[0]
         check_pairs(inputs, outputs)
         out = []
         for given, text in zip(self._read_rolls(inputs), outputs, strict=True):

@@ -27,7 +27,7 @@ from regard.data.images import (
     split_image_set,
 )
 from regard.data.scratch import blocks
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -271,7 +271,7 @@ class Image:
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str | LoadedImage],
         search: Search,
         options: ImageOptions = ImageOptions(),
@@ -286,7 +286,7 @@ class Image:
             if good := [pixels for pixels in read if not isinstance(pixels, DataError)]:
                 pixels = _to_tensor(np.stack(good))
                 with torch.no_grad():
-                    logits = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
+                    logits = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in engine.nets]
                 ranked = iter(
                     [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(logits).tolist()]
                 )
@@ -295,12 +295,13 @@ class Image:
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str | LoadedImage],
         outputs: Sequence[str],
         options: ImageOptions = ImageOptions(),
     ) -> list[float]:
         """log P(class | image) for each pair."""
+        net = engine.nets[0]
         check_pairs(inputs, outputs)
         wanted = label_indices(outputs, self.classes, "what is asked about")
         with torch.no_grad():

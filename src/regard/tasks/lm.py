@@ -6,7 +6,7 @@ Learned from plain text (Bengio et al. 2003; Radford et al. 2018).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from regard.data.bptt import TokenStream
 from regard.data.bucket import POOL, EqualBatches
 from regard.data.packing import Packed
 from regard.data.windows import Windows
-from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, stream_tokens
+from regard.decode import Engine
 from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
@@ -34,7 +34,7 @@ from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, RunOptions, TextSide, check_pairs
+from regard.tasks.common.task import TASKS, BatchOrder, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.tasks.common.training_hooks import TOKENS, bucket
 from regard.text import Chars, Normalize, Template, Tokenizer, TokenizerSpec
@@ -73,7 +73,7 @@ class EqualRows:
 L = TypeVar("L", bound=LmData)
 
 
-class CausalTask(LmFrame[Net], CorpusTask[L]):
+class CausalTask(LmFrame, CorpusTask[L]):
     """A decoder that predicts the next token.
 
     A file that is one long text has neither start nor end mark, unless its tokenizer has a mark that begins every
@@ -83,11 +83,10 @@ class CausalTask(LmFrame[Net], CorpusTask[L]):
     settings: L
 
     def __init__(self, settings: L, tokenizer: Tokenizer) -> None:
-        self.settings, self.tokenizer = settings, tokenizer
-        self._banned = [tokenizer.unk]
         whole = settings.documents == "file"
         opening = [] if tokenizer.template is None else tokenizer.template.opening
-        self._front, self._back = (opening, []) if whole else ([tokenizer.bos], [tokenizer.eos])
+        super().__init__(tokenizer, opening if whole else [tokenizer.bos], [tokenizer.unk])
+        self.settings, self._back = settings, [] if whole else [tokenizer.eos]
 
     @property
     def input_template(self) -> Template:
@@ -167,41 +166,17 @@ class CausalTask(LmFrame[Net], CorpusTask[L]):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def write_tokens(
-        self,
-        nets: Sequence[Net],
-        prompts: Sequence[list[int]],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> list[list[Hypothesis]]:
-        return generate(nets, prompts, search, special, constraints=constraints, draw=draw)
-
     def frame(self) -> Plain | None:
         return {"kind": "lm", "front": [*self._front], "banned": [*self._banned]}
 
-    def rooms(self, nets: Sequence[Net]) -> list[int | None]:
-        return [net.spec.room for net in nets]
-
-    def stream_tokens(
-        self,
-        nets: Sequence[Net],
-        prompt: list[int],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> Iterator[int]:
-        return stream_tokens(nets, prompt, search, special, constraints=constraints, draw=draw)
-
     def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P(output | input), where the output directly follows the input.
 
         It covers the tokens of both together beyond those that they share with the input alone.
         """
+        net = engine.nets[0]
         check_pairs(inputs, outputs)
         totals = []
         both = self._encode_prompts([text + output for text, output in zip(inputs, outputs, strict=True)])
@@ -236,9 +211,6 @@ class CausalTask(LmFrame[Net], CorpusTask[L]):
             return read
         size = self.settings.context
         return read.after_segments([ids[i : i + size] for i in range(0, begin, size)], self.tokenizer)
-
-    def eval_sets(self, raw: Texts) -> list[EvalSet]:
-        return []
 
     def list_texts(self, raw: Texts) -> list[TextSide]:
         return [dataclasses.replace(side, written=True) for side in super().list_texts(raw)]

@@ -26,7 +26,7 @@ from regard.data.ragged import Ragged
 from regard.data.scratch import blocks, measure_lengths
 from regard.data.token_masking import Masking
 from regard.data.token_store import fill_store
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -312,25 +312,27 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """Each text with its masks filled, independently of one another; a text without masks is returned unchanged."""
         if search.sample:
             raise SpecError("masks are filled with the likeliest tokens, not sampled; leave out --sample")
         texts = self._encode(inputs)
-        found = self._log_probs(nets, texts)
+        found = self._log_probs(engine.nets, texts)
         return [
             fill_masks(self.tokenizer, ids, each, self._maskable, search.n_best) if each else [Output(text, 1.0, 0.0)]
             for text, ids, each in zip(inputs, texts, found, strict=True)
         ]
 
     def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P of what outputs have at the masks of their inputs, independently of one another."""
         check_pairs(inputs, outputs)
         texts, wanted, out = self._encode(inputs), self.tokenizer.encode_all(outputs), []
-        for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._log_probs([net], texts), strict=True)):
+        for i, (ids, whole, found) in enumerate(
+            zip(texts, wanted, self._log_probs(engine.nets[:1], texts), strict=True)
+        ):
             if len(ids) != len(whole) or any(a not in (b, self.mask) for a, b in zip(ids, whole, strict=True)):
                 raise DataError(
                     f"output {i + 1} should be its input with a token for each mask, got {outputs[i][:80]!r}"

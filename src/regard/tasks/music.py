@@ -27,7 +27,7 @@ from regard.data.packing import Packed
 from regard.data.pair_reader import OnBad
 from regard.data.piece_parts import Part, count_pieces, join_parts
 from regard.data.ragged import Ragged
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.decode.decode_request import FREE
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.net import Net
@@ -201,7 +201,7 @@ class Music(Lm):
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[object],
         search: Search,
         options: RunOptions = MusicOptions(),
@@ -220,7 +220,7 @@ class Music(Lm):
                 given, forced = self.encoding.encode(piece.notes), [FREE] * search.max_extra
                 search_here, done = search, "continued by" if given else "written:"
             prompt = [*self._front, *(self._words[word] for word in given)]
-            ((ids, total),) = self.continue_prompts(nets, [prompt], search_here, once, [forced])
+            ((ids, total),) = self.continue_prompts(engine, [prompt], search_here, once, [forced])
             words = self.tokenizer.tokens(ids)
             out.append([self._present(piece, given, words, total, search, done)])
         return out
@@ -281,20 +281,18 @@ class Music(Lm):
         """A piece as words, with a space after them."""
         return " ".join([*self.encoding.encode(self._open(given).notes), ""])
 
-    def stream(
-        self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = MusicOptions()
-    ) -> Iterator[str]:
-        return super().stream(nets, self._spell(text), search, options)
+    def stream(self, engine: Engine, text: str, search: Search, options: RunOptions = MusicOptions()) -> Iterator[str]:
+        return super().stream(engine, self._spell(text), search, options)
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[object],
         outputs: Sequence[str],
         options: RunOptions = MusicOptions(),
     ) -> list[float]:
         """log P(words | the piece before them) for each pair."""
-        return super().score(net, [self._spell(given) for given in inputs], outputs, options)
+        return super().score(engine, [self._spell(given) for given in inputs], outputs, options)
 
     def forward_pass(self, net: Net, text: object, output: str, options: RunOptions = MusicOptions()) -> ForwardPass:
         """The piece with its continuation, both as words."""

@@ -26,7 +26,7 @@ from regard.data.negatives import OwnItems, Weighting, draw_candidates
 from regard.data.permutation import Permutation
 from regard.data.ragged import Ragged
 from regard.data.table_header import Columns
-from regard.decode import Search
+from regard.decode import Engine, Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -351,14 +351,14 @@ class Recommend:
 
     def run(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str | History],
         search: Search,
         options: RunOptions = RunOptions(),
     ) -> list[list[Output]]:
         """The likeliest next items with their probabilities, without those of the history unless `repeats`."""
         out = list[list[Output]]()
-        for row in self._log_probs(nets, inputs):
+        for row in self._log_probs(engine.nets, inputs):
             found, places = row.topk(min(search.n_best, len(row)))
             if not torch.isfinite(found[0]):
                 raise DataError(
@@ -380,7 +380,7 @@ class Recommend:
 
     def score(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str | History],
         outputs: Sequence[str],
         options: RunOptions = RunOptions(),
@@ -388,7 +388,7 @@ class Recommend:
         """log P(item | history) for each pair; −∞ for an item of the history, unless `repeats`."""
         check_pairs(inputs, outputs)
         wanted = [self.items.find(name) for name in outputs]
-        return [float(row[i]) for i, row in zip(wanted, self._log_probs([net], inputs), strict=True)]
+        return [float(row[i]) for i, row in zip(wanted, self._log_probs(engine.nets[:1], inputs), strict=True)]
 
     @torch.no_grad()
     def _log_probs(self, nets: Sequence[Net], inputs: Sequence[str | History]) -> Iterator[Tensor]:

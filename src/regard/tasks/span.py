@@ -13,11 +13,11 @@ from pydantic import Field
 
 from regard.data.example_rng import Rng
 from regard.data.span_corruption import Spans, corrupt, restore
-from regard.decode import Constraints, Draw, Search
+from regard.decode import Constraints, Draw, Engine, Request, Search, SpecialTokens
 from regard.errors import DataError, SpecError
-from regard.model.net import Net
 from regard.spec import spec
 from regard.tasks.common.fill_mask import MARK, encode_masked, find_fills
+from regard.tasks.common.pairs_frame import limit_length
 from regard.tasks.common.task import TASKS, Output, RunOptions
 from regard.tasks.common.text_corruption import CorruptionData, CorruptionTask, Ids
 from regard.text import Tokenizer
@@ -81,12 +81,13 @@ class Span(CorruptionTask[SpanData]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """Each text with its masks filled; a text without masks is returned unchanged."""
         sources, open_ = self.encode_inputs(inputs, options), [i for i, text in enumerate(inputs) if MARK.search(text)]
         draw, banned = Draw([options.first + i for i in open_]), Constraints([self.tokenizer.unk])
-        found = self.generate(nets, [sources[i] for i in open_], search, self.settings.max_length, draw, banned)
+        limited, special = limit_length(engine, search, self.settings.max_length), SpecialTokens.of(self.tokenizer)
+        found = engine.decode(Request([sources[i] for i in open_], limited, special, banned, draw))
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):
             whole = [restore(sources[i][:-1], h.tokens, self.sentinels) for h in hypotheses]

@@ -10,6 +10,7 @@ import torch
 from regard.data.batch import IGNORE
 from regard.data.labels import Unit, read_tagged, split_units
 from regard.data.pairs import Pairs
+from regard.decode import Engine
 from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -34,7 +35,7 @@ class TagData(LabeledData):
 
 
 @TASKS.add
-class Tag(TagFrame[Net], LabeledTask[TagData]):
+class Tag(TagFrame[Engine], LabeledTask[TagData]):
     """An encoder that labels each word or character."""
 
     Settings = TagData
@@ -83,24 +84,26 @@ class Tag(TagFrame[Net], LabeledTask[TagData]):
     def frame(self) -> Plain:
         return {"kind": "tag", "max_length": self.settings.max_length, "unit": self.settings.unit}
 
-    def token_log_probs(self, nets: Sequence[Net], rows: Sequence[FramedText]) -> list[Numbers]:
+    def token_log_probs(self, engine: Engine, rows: Sequence[FramedText]) -> list[Numbers]:
         found: list[Numbers] = [np.empty((0, len(self.classes)))] * len(rows)
-        for indices, read in iterate_batches(rows, self.tokenizer.pad, nets[0].device):
+        for indices, read in iterate_batches(rows, self.tokenizer.pad, engine.nets[0].device):
             with torch.no_grad():
                 log_probs = (
-                    average_log_probs([class_logits(net, read.given.ids, read.at(net)) for net in nets]).cpu().numpy()
+                    average_log_probs([class_logits(net, read.given.ids, read.at(net)) for net in engine.nets])
+                    .cpu()
+                    .numpy()
                 )
             for row, j in enumerate(indices):
                 found[j] = log_probs[row, : len(rows[j][0])]
         return found
 
     def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P(labels | text) for each pair."""
         check_pairs(inputs, outputs)
         out = []
-        for log_probs, output in zip(self.label_log_probs([net], inputs), outputs, strict=True):
+        for log_probs, output in zip(self.label_log_probs(engine, inputs), outputs, strict=True):
             wanted = label_indices(split_units(output, self.settings.unit), self.classes, "what is asked about")
             if len(wanted) != len(log_probs):
                 raise DataError(f"there are {len(log_probs)} {self.settings.unit} to label, got {len(wanted)} labels")

@@ -57,7 +57,7 @@ class Train(Spec):
     validate_every: Count | None = None
     """Steps between validations; by default ten validations per run."""
     validation_engine: EngineName = "torch"
-    """What decodes outputs at validation: `torch`, or `native`, `ctranslate2` and `auto` as for `regard run`. The log says
+    """What decodes outputs at validation: `torch`, or `native` and `auto` as for `regard run`. The log says
     which engine it was."""
     save_every: Count | None = None
     """Steps between checkpoints; by default one at each validation."""

@@ -16,7 +16,7 @@ Engine = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What generates outputs: auto, native, ctranslate2 or torch; `regard show` says which and why",
+        help="What generates outputs: auto, native or torch; `regard show` says which and why",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]

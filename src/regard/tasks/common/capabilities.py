@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # running a model without torch needs this module, too
     from torch import Tensor
 
     from regard.data.pair_reader import OnBad
-    from regard.decode import Search
+    from regard.decode import Engine, Search
     from regard.model.net import Net
     from regard.spec import Plain, Spec
     from regard.tasks.common.forward_pass import ForwardPass
@@ -47,9 +47,9 @@ class Generates(Protocol):
     """The dataclass of the options that `run`, `score`, `align` and `forward_pass` take."""
 
     def run(
-        self, nets: Sequence[Net], inputs: Sequence[object], search: Search, options: RunOptions = ...
+        self, engine: Engine, inputs: Sequence[object], search: Search, options: RunOptions = ...
     ) -> list[list[Output]]:
-        """The outputs for each input, best first. Several nets are an ensemble."""
+        """The outputs for each input, best first. An engine may be an ensemble."""
 
     def eval_sets(self, raw: object) -> list[EvalSet]:
         """Examples as inputs to `run` with their references; none if outputs have no references."""
@@ -59,7 +59,7 @@ class Generates(Protocol):
 class StreamsText(Protocol):
     """Gives its output in pieces, as it is generated."""
 
-    def stream(self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = ...) -> Iterator[str]:
+    def stream(self, engine: Engine, text: str, search: Search, options: RunOptions = ...) -> Iterator[str]:
         """Pieces of text that together are the output of `run`; not with beam search."""
 
 
@@ -68,7 +68,7 @@ class Scores(Protocol):
     """Gives the log-probability of outputs."""
 
     def score(
-        self, net: Net, inputs: Sequence[object], outputs: Sequence[str], options: RunOptions = ...
+        self, engine: Engine, inputs: Sequence[object], outputs: Sequence[str], options: RunOptions = ...
     ) -> list[float]:
         """log P(output | input) for each pair."""
 
@@ -86,7 +86,9 @@ class Completes(Protocol):
 class Embeds(Protocol):
     """Turns texts into vectors."""
 
-    def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+    def embed(
+        self, engine: Engine, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None
+    ) -> Tensor:
         """A vector for each text (b, d); of length one if `unit`."""
 
 
@@ -95,13 +97,13 @@ class Aligns(Protocol):
     """Relates the words of an output to those of its input."""
 
     def confidence(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = ...
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = ...
     ) -> list[Confidence]:
         """The probability of each word of each output."""
 
     def align(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str],
         outputs: Sequence[str],
         options: RunOptions = ...,

@@ -21,7 +21,7 @@ from regard.text import Tokenizer
 from regard.text.word_ids import align_words
 
 N = TypeVar("N")
-"""What reads: nets of torch, or engines."""
+"""What reads: an engine, or an encoder that the native engine runs."""
 Numbers = NDArray[np.floating[Any]]
 UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
 
@@ -54,15 +54,15 @@ class ClassifyFrame(EncoderFrame[N]):
 
     classes: tuple[str, ...]
 
-    def class_log_probs(self, nets: Sequence[N], rows: Sequence[FramedText]) -> Numbers:
+    def class_log_probs(self, engine: N, rows: Sequence[FramedText]) -> Numbers:
         """The log-probability of every class for each row, (b, classes); for an ensemble, of the mean."""
         raise NotImplementedError
 
     def run(
-        self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: N, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """The `n_best` likeliest classes of each text, best first."""
-        found = self.class_log_probs(nets, self.frame_inputs(inputs)).tolist()
+        found = self.class_log_probs(engine, self.frame_inputs(inputs)).tolist()
         return [rank_classes(row, self.classes, search.n_best) for row in found]
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
@@ -78,16 +78,16 @@ class TagFrame(EncoderFrame[N]):
     def unit(self) -> Unit:
         raise NotImplementedError
 
-    def token_log_probs(self, nets: Sequence[N], rows: Sequence[FramedText]) -> list[Numbers]:
+    def token_log_probs(self, engine: N, rows: Sequence[FramedText]) -> list[Numbers]:
         """The log-probability of every class for each token of each row, (n, classes); for an ensemble, of the mean."""
         raise NotImplementedError
 
     def run(
-        self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: N, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """The likeliest label of each word or character, in the format of the training data."""
         out = []
-        for log_probs in self.label_log_probs(nets, inputs):
+        for log_probs in self.label_log_probs(engine, inputs):
             sure = log_probs.max(1) if len(log_probs) else np.zeros(0)
             labels, total = (
                 [self.classes[i] for i in log_probs.argmax(1).tolist()] if len(log_probs) else [],
@@ -97,11 +97,11 @@ class TagFrame(EncoderFrame[N]):
             out.append([Output(join_units(labels, self.unit), total / max(len(labels), 1), total, more)])
         return out
 
-    def label_log_probs(self, nets: Sequence[N], inputs: Sequence[str]) -> list[Numbers]:
+    def label_log_probs(self, engine: N, inputs: Sequence[str]) -> list[Numbers]:
         """Log-probabilities (labels, classes) of the labels of each input."""
         texts = self.tokenize(inputs)
         pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self.split_row(ids)]
-        rows = self.token_log_probs(nets, [self.tokenizer.frame(piece) for _, piece in pieces])
+        rows = self.token_log_probs(engine, [self.tokenizer.frame(piece) for _, piece in pieces])
         front, whole = self.around[0], [list[Numbers]() for _ in texts]
         for (i, piece), log_probs in zip(pieces, rows, strict=True):
             whole[i].append(log_probs[front : front + len(piece)])
@@ -128,15 +128,15 @@ class TagFrame(EncoderFrame[N]):
 class EmbedFrame(EncoderFrame[N]):
     """Turns a text into a vector."""
 
-    def embed_rows(self, nets: Sequence[N], rows: Sequence[FramedText]) -> Numbers:
+    def embed_rows(self, engine: N, rows: Sequence[FramedText]) -> Numbers:
         """A vector for each row, (b, d), as the task's settings say; for an ensemble, the mean."""
         raise NotImplementedError
 
     def run(
-        self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: N, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """The vector of each text, as numbers separated by spaces; of an ensemble, the mean."""
-        rows = self.embed_rows(nets, self.frame_inputs(inputs)).tolist()
+        rows = self.embed_rows(engine, self.frame_inputs(inputs)).tolist()
         return [[Output(" ".join(f"{x:.6g}" for x in row), more={"vector": row})] for row in rows]
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE, PaddedTokens, pad_rows
 from regard.data.ragged import Ragged
+from regard.decode import Engine
 from regard.decode.generation import batch_by_length
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import TOKENIZER
@@ -101,9 +102,11 @@ class EncoderTask:
 
     tokenizer: Tokenizer
 
-    def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+    def embed(
+        self, engine: Engine, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None
+    ) -> Tensor:
         """A vector for each text (b, d): the mean of its tokens, of length one, unless asked otherwise."""
-        return embed_texts(net, self.tokenizer, texts, pool=pool or "mean", unit=unit is None or unit)
+        return embed_texts(engine.nets[0], self.tokenizer, texts, pool=pool or "mean", unit=unit is None or unit)
 
     @property
     def input_template(self) -> Template:

@@ -8,62 +8,46 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.decode_request import Constraints, Draw, Request, SpecialTokens
+from regard.decode.engine import Engine, stream_tokens
 from regard.decode.search import Search
 from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
-from regard.tasks.common.task import Output, RunOptions
+from regard.tasks.common.task import EvalSet, Output, RunOptions
 from regard.text import Tokenizer
 
-N = TypeVar("N")
-"""What generates: nets of torch, or engines."""
 
+class LmFrame:
+    """Continues texts that begin with `front`."""
 
-class LmFrame(Generic[N]):
-    """Continues texts that begin with `front`; a child says how tokens are generated."""
-
-    Options = RunOptions
+    Options: type[RunOptions] = RunOptions
     tokenizer: Tokenizer
-    _front: list[int]
-    _banned: list[int]
-    """Tokens that are never written, besides the start mark and padding: `<unk>`, and what else a task has no text for."""
 
-    def write_tokens(
-        self,
-        nets: Sequence[N],
-        prompts: Sequence[list[int]],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> list[list[Hypothesis]]:
-        """The best continuation of each prompt."""
-        raise NotImplementedError
+    def __init__(
+        self, tokenizer: Tokenizer, front: Sequence[int], banned: Sequence[int], context: int | None = None
+    ) -> None:
+        """Tokens `banned` are never written, besides the start mark and padding: `<unk>`, and what else there is no text for.
 
-    def stream_tokens(
-        self,
-        nets: Sequence[N],
-        prompt: list[int],
-        search: Search,
-        special: SpecialTokens,
-        constraints: Constraints,
-        draw: Draw,
-    ) -> Iterator[int]:
-        """The tokens of the continuation of a prompt, as they are written."""
-        raise NotImplementedError
+        `context` is the number of tokens that are read; None: as many as the model can.
+        """
+        self.tokenizer, self._front, self._banned, self._context = tokenizer, [*front], [*banned], context
 
-    def rooms(self, nets: Sequence[N]) -> list[int | None]:
-        """The number of tokens that each model can see; None: any number."""
-        raise NotImplementedError
+    def limit_room(self, room: int | None) -> int | None:
+        """The number of tokens that are read, of those that the model has room for; None: any number."""
+        return self._context if room is None else min(room, self._context or room)
+
+    def eval_sets(self, raw: Any) -> list[EvalSet]:
+        """Inputs with their references; none: a continuation has no reference."""
+        return []
 
     def run(
-        self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+        self, engine: Engine, inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """The continuation of each input, which is not repeated."""
         prompts = self._encode_prompts(inputs)
-        found = self.continue_prompts(nets, prompts, search, options)
+        found = self.continue_prompts(engine, prompts, search, options)
         return [
             [Output(self._make_decoder(prompt, text)(ids), total / search.divisor(max(len(ids), 1)), total)]
             for text, prompt, (ids, total) in zip(inputs, prompts, found, strict=True)
@@ -71,7 +55,7 @@ class LmFrame(Generic[N]):
 
     def continue_prompts(
         self,
-        nets: Sequence[N],
+        engine: Engine,
         prompts: Sequence[list[int]],
         search: Search,
         options: RunOptions,
@@ -82,21 +66,19 @@ class LmFrame(Generic[N]):
 
         Sampled tokens depend on the seed and on the number of the prompt, counted from `options.first`.
         """
-        most, room = self._limits(nets, search)
+        most, room = self._limits(engine, search)
         written, totals = [list[int]() for _ in prompts], [0.0] * len(prompts)
-        special, constraints = self._rules()
         active = list(range(len(prompts))) if most else []
         while active:
             left = most - min(len(written[i]) for i in active)
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._truncate(prompts[i] + written[i], room) for i in now]
             asked = [left if room is None else min(left, room - len(prompt) + 1) for prompt in read]
+            forced = None
             if prefixes is not None:
                 forced = [prefixes[i][most - left :][:count] for i, count in zip(now, asked, strict=True)]
-                constraints = dataclasses.replace(constraints, prefixes=forced)
             draw = Draw([options.first + i for i in now], most - left)
-            once = dataclasses.replace(search, max_extra=left)
-            found = self.write_tokens(nets, read, once, special, constraints, draw)
+            found = engine.decode(self.ask(read, dataclasses.replace(search, max_extra=left), draw, prefixes=forced))
             for i, count, (best,) in zip(now, asked, found, strict=True):
                 written[i] += best.tokens
                 totals[i] += best.log_prob
@@ -104,18 +86,18 @@ class LmFrame(Generic[N]):
                     active.remove(i)
         return list(zip(written, totals, strict=True))
 
-    def stream(self, nets: Sequence[N], text: str, search: Search, options: RunOptions = RunOptions()) -> Iterator[str]:
+    def stream(self, engine: Engine, text: str, search: Search, options: RunOptions = RunOptions()) -> Iterator[str]:
         """The continuation of one text in pieces, as they are generated."""
-        most, room = self._limits(nets, search)
-        (prompt,), rules = self._encode_prompts([text]), self._rules()
+        most, room = self._limits(engine, search)
+        (prompt,) = self._encode_prompts([text])
 
         def tokens() -> Iterator[int]:
             written: list[int] = []
             while len(written) < most:
                 before, left = len(written), most - len(written)
                 read = self._truncate(prompt + written, room)
-                draw = Draw([options.first], before)
-                for token in self.stream_tokens(nets, read, dataclasses.replace(search, max_extra=left), *rules, draw):
+                once = dataclasses.replace(search, max_extra=left)
+                for token in stream_tokens(engine, self.ask([read], once, Draw([options.first], before))):
                     written.append(token)
                     yield token
                 asked = left if room is None else min(left, room - len(read) + 1)
@@ -126,7 +108,7 @@ class LmFrame(Generic[N]):
 
     def stream_answer(
         self,
-        nets: Sequence[N],
+        engine: Engine,
         prompt: list[int],
         search: Search,
         options: RunOptions = RunOptions(),
@@ -137,19 +119,19 @@ class LmFrame(Generic[N]):
         Unlike `stream`, it reads the whole prompt or refuses it, and ends where the context does. Beam search gives its
         text as one piece.
         """
-        most, room = self._limits(nets, search)
+        most, room = self._limits(engine, search)
         if room is not None and len(prompt) > room:
             raise DataError(f"the prompt has {len(prompt):,} tokens, and the model reads {room:,}; shorten it")
         most = most if room is None else min(most, room - len(prompt) + 1)
         search = dataclasses.replace(search, max_extra=most, max_length=None)
-        rules, draw = self._rules(ends), Draw([options.first])
+        request = self.ask([prompt], search, Draw([options.first]), ends=ends)
 
         def tokens() -> Iterator[int]:
-            if search.beam > 1 and not search.sample:
-                ((best, *_),) = self.write_tokens(nets, [prompt], search, *rules, draw)
+            if request.rows > 1:
+                ((best, *_),) = engine.decode(request)
                 written: Iterator[int] = iter(best.tokens)
             else:
-                written = self.stream_tokens(nets, prompt, search, *rules, draw)
+                written = stream_tokens(engine, request)
             for token in written:
                 if token in ends:
                     return
@@ -157,23 +139,30 @@ class LmFrame(Generic[N]):
 
         return stream_text(tokens(), self._make_decoder(prompt))
 
-    def _rules(self, ends: Collection[int] = ()) -> tuple[SpecialTokens, Constraints]:
-        """Which tokens are special, and which are never written: `<s>`, `<pad>` and those banned, unless they are `ends`."""
+    def ask(
+        self,
+        prompts: Sequence[Sequence[int]],
+        search: Search,
+        draw: Draw,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        ends: Collection[int] = (),
+    ) -> Request:
+        """The request for what follows prompts. `<s>`, `<pad>` and banned tokens are not written, unless they are `ends`."""
         tokenizer = self.tokenizer
         bos, pad = (tokenizer.eos if token in ends else token for token in (tokenizer.bos, tokenizer.pad))
-        return SpecialTokens(bos, tokenizer.eos, pad, tokenizer.size), Constraints(
-            [token for token in self._banned if token not in ends]
-        )
+        special = SpecialTokens(bos, tokenizer.eos, pad, tokenizer.size)
+        banned = [token for token in self._banned if token not in ends]
+        return Request(prompts, search, special, Constraints(banned, prefixes), draw)
 
-    def _limits(self, nets: Sequence[N], search: Search) -> tuple[int, int | None]:
+    def _limits(self, engine: Engine, search: Search) -> tuple[int, int | None]:
         """The number of tokens to write, and how many the models can see; None: any number."""
         if search.n_best > 1:
             raise SpecError(
                 f"a language model gives one continuation, got n_best={search.n_best}; for others, use sample with other seeds"
             )
         most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
-        rooms = self.rooms(nets)
-        return most, min((room for room in rooms if room is not None), default=None)
+        return most, self.limit_room(engine.room)
 
     def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Texts as beginnings of documents, after the special tokens that the tokenizer puts before every text."""

@@ -9,22 +9,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, Request, SpecialTokens
+from regard.decode.engine import Engine, stream_tokens
 from regard.decode.search import Search
 from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
 from regard.spec import Plain
-from regard.tasks.common.task import Output, RunOptions
+from regard.tasks.common.task import EvalSet, Output, RunOptions
 from regard.text import Tokenizer
 from regard.text.sentence_split import split_to_fit
 from regard.text.word_ids import encode_inside
 
 MAX_UNFOLD = 10
 """Maximum of `unfold`."""
-N = TypeVar("N")
-"""What generates: nets of torch, or engines."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +40,8 @@ class TextPairsOptions(RunOptions):
     """Whether outputs come with the confidence and the alignment of each word."""
 
 
-class PairsFrame(Generic[N]):
-    """Reads texts of at most `max_length` tokens; a child says how outputs are generated."""
+class PairsFrame:
+    """Reads texts of at most `max_length` tokens, and writes others."""
 
     Options = TextPairsOptions
     unfold: float = 1.0
@@ -61,22 +60,9 @@ class PairsFrame(Generic[N]):
     def source_tokenizer(self) -> Tokenizer:
         return self._source
 
-    def generate(
-        self, nets: Sequence[N], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
-        constraints: Constraints,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
-        """Search for outputs of at most `limit` tokens, or as many as the models can write."""
-        raise NotImplementedError
-
-    def stream_tokens(
-        self, nets: Sequence[N], source: list[int], search: Search, limit: int, draw: Draw, constraints: Constraints
-    ) -> Iterator[int]:
-        """The tokens of an output as they are written, within the same limits."""
-        raise NotImplementedError
-
     def describe_words(
         self,
-        nets: Sequence[N],
+        engine: Engine,
         inputs: Sequence[str],
         found: Sequence[Sequence[Hypothesis]],
         options: TextPairsOptions,
@@ -85,30 +71,35 @@ class PairsFrame(Generic[N]):
         raise SpecError("the confidence and the alignment of words need torch; leave out words")
 
     def run(
-        self,
-        nets: Sequence[N],
-        inputs: Sequence[str],
-        search: Search,
-        options: TextPairsOptions = TextPairsOptions(),
+        self, engine: Engine, inputs: Sequence[str], search: Search, options: TextPairsOptions = TextPairsOptions()
     ) -> list[list[Output]]:
         """Outputs for each input text, best first."""
-        constraints = self._encode_constraints(options)
-        draw, sources = Draw(range(options.first, options.first + len(inputs))), self.encode_inputs(inputs, options)
-        found = self.generate(nets, sources, search, 2 * self.max_length, draw, constraints)
+        found = engine.decode(self._ask(engine, inputs, search, options))
         out = [[Output(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
         if not options.words:
             return out
-        more = iter(self.describe_words(nets, inputs, found, options))
+        more = iter(self.describe_words(engine, inputs, found, options))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
 
     def stream(
-        self, nets: Sequence[N], text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
+        self, engine: Engine, text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
     ) -> Iterator[str]:
         """The output for one text in pieces, as they are generated."""
-        (source,) = self.encode_inputs([text], options)
-        constraints, draw = self._encode_constraints(options), Draw([options.first])
-        tokens = self.stream_tokens(nets, source, search, 2 * self.max_length, draw, constraints)
-        return stream_text(tokens, self.tokenizer.decode)
+        return stream_text(stream_tokens(engine, self._ask(engine, [text], search, options)), self.tokenizer.decode)
+
+    def eval_sets(self, raw: Any) -> list[EvalSet]:
+        """Inputs with their references; none without the task's data."""
+        return []
+
+    def _ask(self, engine: Engine, inputs: Sequence[str], search: Search, options: TextPairsOptions) -> Request:
+        """The request for outputs, of as many tokens as the model can write and no more than twice those of a source."""
+        return Request(
+            self.encode_inputs(inputs, options),
+            limit_length(engine, search, 2 * self.max_length),
+            SpecialTokens.of(self.tokenizer),
+            self._encode_constraints(options),
+            Draw(range(options.first, options.first + len(inputs))),
+        )
 
     def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
         """What outputs must begin with and include, as tokens."""
@@ -172,6 +163,12 @@ class PairsFrame(Generic[N]):
     def _check_writable(self, texts: Sequence[str]) -> None:
         if wrong := self.find_unwritable(texts):
             raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
+
+
+def limit_length(engine: Engine, search: Search, limit: int) -> Search:
+    """The search with outputs of at most `limit` tokens, or as many as the model can write."""
+    room = min(limit, engine.length)
+    return dataclasses.replace(search, max_length=min(search.max_length or room, room))
 
 
 def unfold_length(length: int, factor: float) -> int:

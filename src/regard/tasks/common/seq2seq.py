@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -22,7 +23,7 @@ from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
 from regard.data.token_store import InMemoryTokens, TokenStore
 from regard.data.word_dropout import drop_words
-from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score, stream_tokens
+from regard.decode import Engine, Hypothesis, SpecialTokens
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import SOURCE_TOKENIZER, TOKENIZER
 from regard.model.model_spec import ModelSpec
@@ -121,21 +122,14 @@ class Seq2Seq(Generic[S, O]):
         stream = net(batch.given.ids, _coords(batch.given), (batch.source.ids, _coords(batch.source)), tape)
         return sequence_loss(net, stream, batch, smoothing, tape)
 
-    def generate(
-        self, nets: Sequence[Net], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
-        constraints: Constraints,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
-        """Search for outputs of at most `limit` tokens, or as many as the models can write."""
-        search = limit_length(nets, search, limit)
-        return generate(nets, sources, search, SpecialTokens.of(self.tokenizer), constraints=constraints, draw=draw)
-
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: O | None = None) -> list[float]:
+    def score(
+        self, engine: Engine, inputs: Sequence[str], outputs: Sequence[str], options: O | None = None
+    ) -> list[float]:
         """log P(output | input) for each pair."""
         check_pairs(inputs, outputs)
         targets = [[*ids, self.tokenizer.eos] for ids in self.encode_outputs(inputs, outputs)]
-        return score(
-            net, self.encode_inputs(inputs, options or self.Options()), targets, SpecialTokens.of(self.tokenizer)
-        )
+        sources = self.encode_inputs(inputs, options or self.Options())
+        return [math.fsum(each) for each in engine.score(sources, targets, SpecialTokens.of(self.tokenizer))]
 
     def forward_pass(self, net: Net, text: str, output: str, options: O | None = None) -> ForwardPass:
         """A pair: the output is predicted, and its end."""
@@ -146,7 +140,7 @@ class Seq2Seq(Generic[S, O]):
         return written.after(source, self.source_tokenizer)
 
 
-class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
+class TextPairs(PairsFrame, Seq2Seq[P, TextPairsOptions]):
     """A task that learns from pairs of texts, with one vocabulary for both sides or one for each."""
 
     def __init__(self, settings: P, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
@@ -242,46 +236,36 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         more |= {"prompts": {tag: list(ids) for tag, ids in self.prompts.items()}} if self.prompts else {}
         return {"kind": "pairs", "max_length": self.settings.max_length, **more}
 
-    def generate(
-        self, nets: Sequence[Net], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
-        constraints: Constraints,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
-        return Seq2Seq.generate(self, nets, sources, search, limit, draw, constraints)
-
-    def stream_tokens(
-        self, nets: Sequence[Net], source: list[int], search: Search, limit: int, draw: Draw, constraints: Constraints
-    ) -> Iterator[int]:
-        special = SpecialTokens.of(self.tokenizer)
-        return stream_tokens(
-            nets, source, limit_length(nets, search, limit), special, constraints=constraints, draw=draw
-        )
-
     def describe_words(
         self,
-        nets: Sequence[Net],
+        engine: Engine,
         inputs: Sequence[str],
         found: Sequence[Sequence[Hypothesis]],
         options: TextPairsOptions,
     ) -> list[Plain]:
         written = group_tokens(self.tokenizer, [h.tokens for each in found for h in each])
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
-        return self._pair_words(read, written, options).plain(nets)
+        return self._pair_words(read, written, options).plain(engine.nets)
 
     def confidence(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()
+        self,
+        engine: Engine,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        options: TextPairsOptions = TextPairsOptions(),
     ) -> list[Confidence]:
-        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).confidence(net)
+        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).confidence(*engine.nets)
 
     def align(
         self,
-        net: Net,
+        engine: Engine,
         inputs: Sequence[str],
         outputs: Sequence[str],
         options: TextPairsOptions = TextPairsOptions(),
         *,
         layer: int | None = None,
     ) -> list[Alignment]:
-        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).align(net, layer)
+        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).align(engine.nets[0], layer)
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, TextPairsOptions(tag=pairs.tag), pairs.name) for pairs in raw]
@@ -307,12 +291,6 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         texts = tokenize_words(self.source_tokenizer, inputs)
         read = [dataclasses.replace(text, owner=text.owner[:room]) for text in texts]  # what does not fit is not read
         return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.tokenizer)
-
-
-def limit_length(nets: Sequence[Net], search: Search, limit: int) -> Search:
-    """The search with outputs of at most `limit` tokens, or as many as the models can write."""
-    room = min(limit, *(net.spec.length for net in nets))
-    return dataclasses.replace(search, max_length=min(search.max_length or room, room))
 
 
 def _coords(side: PaddedTokens) -> Coords:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
-from regard.decode import Search
-from regard.decode.engine import detach_engine
-from regard.engine.choose_engine import EngineName, choose_engine, use_engine
+from regard.decode import Engine, Search
+from regard.engine.choose_engine import EngineName, choose_engine, open_engine
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
@@ -68,31 +67,26 @@ class Validator:
             return scores
         search = dataclasses.replace(self.search, **GREEDY) if greedy else self.search
         outputs, references, sources, apart = list[str](), list[str](), list[object](), dict[str, float]()
-        with self._decoding_engine():
-            for part in self.sets:
-                found = require(self.task, Generates).run([self.net], part.inputs, search, part.options)
-                texts = [each[0].text if each else "" for each in found]
-                outputs += texts
-                references += part.references
-                sources += part.inputs
-                if len(self.sets) > 1:
-                    apart |= {
-                        f"{name} of {part.name}": score(texts, part.references, part.inputs)
-                        for name, score in decoded.items()
-                    }
+        engine = self._open_engine()
+        for part in self.sets:
+            found = require(self.task, Generates).run(engine, part.inputs, search, part.options)
+            texts = [each[0].text if each else "" for each in found]
+            outputs += texts
+            references += part.references
+            sources += part.inputs
+            if len(self.sets) > 1:
+                apart |= {
+                    f"{name} of {part.name}": score(texts, part.references, part.inputs)
+                    for name, score in decoded.items()
+                }
         self.outputs = outputs
         return scores | {name: score(outputs, references, sources) for name, score in decoded.items()} | apart
 
-    @contextmanager
-    def _decoding_engine(self) -> Iterator[None]:
-        """Let the engine of the recipe decode, with the weights as they are now; `judge` is its name."""
+    def _open_engine(self) -> Engine:
+        """The engine of the recipe, with the weights as they are now; `judge` is its name."""
         chosen = choose_engine(self.net, self.engine, self.net.device.type)
         self.judge = chosen.name
-        use_engine(self.net, chosen)
-        try:
-            yield
-        finally:
-            detach_engine(self.net)
+        return open_engine(self.net, chosen)
 
     def decoding(self, *, greedy: bool = True) -> str:
         """How outputs were decoded, as `greedy` or `beam 5`; empty if no score needs outputs."""

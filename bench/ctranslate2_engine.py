@@ -1,6 +1,6 @@
-"""CTranslate2 as an engine, for encoder-decoders it knows.
+"""CTranslate2 as an engine: the peer of the benchmarks, and an oracle in tests.
 
-An optional backend (the extra `ctranslate2`). The weights go into its own format, in a temporary folder that is
+It runs encoder-decoders that it knows. The weights go into its own format, in a temporary folder that is
 gone once they are loaded. It searches by rules of its own: it stops and normalizes (by |Y|^alpha) differently, banned tokens do
 not count in its probabilities, and it has no repetition guard. Outputs may therefore differ from those of torch.
 """
@@ -11,7 +11,7 @@ import copy
 import importlib.util
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
+from regard.decode import Request
+from regard.decode.decode_request import Hypothesis, SpecialTokens, limit_output
 from regard.decode.search import Search
-from regard.engine.fixed_batch import FixedBatch
 from regard.engine.native_engine import ROOM
 from regard.engine.write_plan import describe_model
-from regard.errors import SpecError, name_extra
+from regard.errors import SpecError
 from regard.machine import machine
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Embedding, TokenEmbedding
@@ -40,7 +40,7 @@ POSITIONS = 4096
 def find_refusal(net: Net, device: str = "cpu") -> str | None:
     """Why CTranslate2 cannot run a model; None if it can."""
     if importlib.util.find_spec("ctranslate2") is None:
-        return f"it is not installed; {name_extra('ctranslate2')}"
+        return "it is not installed; pip install ctranslate2"
     if device != "cpu":
         return f"it is used on the CPU only, not on {device}"
     try:
@@ -94,9 +94,8 @@ class CTranslate2Engine:
         *,
         precision: Literal["float32", "int8"] = "float32",
         threads: int | None = None,
-        current: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._spec, self._current, self._precision = convert(net), current, precision
+        self._spec, self._precision, self.nets = convert(net), precision, [net]
         self._threads = machine().cores if threads is None else threads
         self._open: tuple[SpecialTokens, Any] | None = None
         self.length, self.room, self._vocab = net.spec.length, net.spec.room, net.spec.embed.vocab
@@ -119,40 +118,17 @@ class CTranslate2Engine:
             self._open = special, found
         return self._open[1]
 
-    def is_current(self) -> bool:
-        return self._current()
-
-    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
-        if search.sample:
-            return "sampling by a seed is done by torch"
-        if constraints.must_include is not None and any(constraints.must_include):
-            return "terms that outputs must include are searched for by torch"
-        if constraints.has_gaps:
-            return "prefixes with free places are continued by torch"
-        return None
-
-    def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
-        raise SpecError("CTranslate2 does not show the output of a translation model's encoder; use another engine")
-
-    def decode(
-        self,
-        sources: Sequence[Sequence[int]],
-        search: Search,
-        special: SpecialTokens,
-        *,
-        constraints: Constraints = Constraints(),
-        draw: Draw = Draw(),
-    ) -> list[list[Hypothesis]]:
-        constraints.check(len(sources))
-        limits = self.limit_outputs(sources, search, special, constraints)
-        banned = special.list_unwritten(self._vocab) | ({*constraints.banned} - {special.eos})
-        out: list[list[Hypothesis]] = [[] for _ in sources]
+    def decode(self, request: Request) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each source; no sampling, terms or prefixes."""
+        search, special, limits = request.search, request.special, self.limit_outputs(request)
+        if search.sample or request.has_terms or request.constraints.prefixes is not None:
+            raise SpecError("CTranslate2 is measured with greedy and beam search alone, without terms and prefixes")
+        banned = special.list_unwritten(self._vocab) | ({*request.constraints.banned} - {special.eos})
+        out: list[list[Hypothesis]] = [[] for _ in request.sources]
         for limit in sorted(set(limits)):  # a call has one limit
             group = [i for i, each in enumerate(limits) if each == limit]
-            prefixes = constraints.prefixes
             results = self._translator(special).translate_batch(
-                [[*map(name_token, sources[i])] for i in group],
-                target_prefix=None if prefixes is None else [[*map(name_token, prefixes[i])] for i in group],
+                [[*map(name_token, request.sources[i])] for i in group],
                 beam_size=search.beam, num_hypotheses=search.n_best, length_penalty=_strength(search),
                 max_decoding_length=limit, suppress_sequences=[[name_token(token)] for token in sorted(banned)],
                 return_scores=True, end_token=name_token(special.eos), max_batch_size=BATCH,
@@ -162,16 +138,9 @@ class CTranslate2Engine:
                 out[i] = [_read(tokens, score, search, special, limit) for tokens, score in pairs]
         return out
 
-    def limit_outputs(
-        self, sources: Sequence[Sequence[int]], search: Search, special: SpecialTokens, constraints: Constraints
-    ) -> list[int]:
-        """The maximum number of tokens of each output; refuses what does not fit."""
-        limits = [limit_output(search, len(source), True, self.room or ROOM) for source in sources]
-        check_feasible(None, constraints.prefixes, limits, never={special.bos, special.pad, special.eos})
-        return limits
-
-    def open_batch(self) -> FixedBatch:
-        return FixedBatch(self, self.limit_outputs)
+    def limit_outputs(self, request: Request) -> list[int]:
+        """The maximum number of tokens of each output."""
+        return [limit_output(request.search, len(source), True, self.room or ROOM) for source in request.sources]
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
