@@ -82,7 +82,7 @@ def _build_engine() -> Finding:
 
 
 def _native_engine() -> Finding:
-    """Whether the native engine is there, and which instructions it uses. Without it everything runs on torch."""
+    """Check that the native engine is there, and name its instructions. Without it everything runs on torch."""
     if fault := find_fault():
         return Finding("native engine", True, f"not used: {fault}")
     here = [name for name, supported in list_kernels().items() if supported]
@@ -126,7 +126,7 @@ def _machine() -> list[Finding]:
 
 
 def _torch_build() -> str:
-    """What the installed torch was built for; a build with CUDA is wasted on a machine without a GPU."""
+    """Describe what the installed torch was built for; a build with CUDA is wasted on a machine without a GPU."""
     import torch
 
     if cuda := torch.version.cuda:

@@ -53,7 +53,7 @@ from regard.text.tokenizer import Coverage
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and of how many."""
 Covered = Mapping[bool, Sequence[Coverage]]
-"""How much of each text is unknown: of those that a model should write (True) and of those that it reads (False)."""
+"""Coverage of each text: of those that a model should write (True) and of those that it reads (False)."""
 BATCH = 256
 """Number of inputs between two reports of progress."""
 MAX_UNKNOWN = 1.0
@@ -381,7 +381,7 @@ class _Evaluator:
         return scores, differences
 
     def _has_same_tokens(self, items: Sequence[Items]) -> bool:
-        """Whether losses are over the same items and tokens."""
+        """True if losses are over the same items and tokens."""
         prints = {each.task.tokenizer.fingerprint if each.task.tokenizer else "" for each in self.models}
         return len(prints) == 1 and len({len(each) for each in items}) == 1
 

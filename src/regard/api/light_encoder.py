@@ -72,7 +72,7 @@ EncoderTask = EngineClassify | EngineTag | EngineEmbed
 
 
 def open_encoder(plan: Plain, folder: Folder, encoder: NativeEncoder) -> EncoderTask | None:
-    """What an encoder is used for; None for what the engine cannot do."""
+    """Return the task of an encoder; None for what the engine cannot do."""
     frame = plan.get("frame")
     given: Plain = frame if isinstance(frame, dict) else {}
     tokenizer, length, kind = (

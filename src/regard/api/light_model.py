@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LightModel:
-    """What `regard run` needs of a model."""
+    """Part of a model that `regard run` needs."""
 
     def __init__(
         self, engine: Engine | NativeEncoder, task: PairsFrame | LmFrame | EncoderTask, search: Search, path: Path
@@ -54,7 +54,7 @@ class LightModel:
         batch: int = BATCH,
         **options: object,
     ) -> Iterator[list[tuple[object, list[Output]]]]:
-        """As `Model.run_lazily`; ensembles and glossaries need torch."""
+        """Run inputs like `Model.run_lazily`; ensembles and glossaries need torch."""
         if others or glossary is not None:
             raise SpecError("ensembles and glossaries need torch; use regard.load")
         runner = TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify)
@@ -70,7 +70,7 @@ class LightModel:
         notify: Tell | None = None,
         **options: object,
     ) -> Iterator[str]:
-        """As `Model.stream`."""
+        """Stream an output like `Model.stream`."""
         return TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify).stream(text)
 
 
@@ -132,15 +132,15 @@ def _open_frame(plan: Plain, folder: Folder) -> PairsFrame | LmFrame:
 
 
 def _are_tokens(ids: object, tokenizer: Tokenizer) -> TypeGuard[list[int]]:
-    """Whether these are tokens of a vocabulary."""
+    """True if these are tokens of a vocabulary."""
     return isinstance(ids, list) and all(isinstance(i, int) and 0 <= i < tokenizer.size for i in ids)
 
 
 def _is_context(context: object) -> TypeGuard[int | None]:
-    """Whether this is a number of tokens; None: no limit."""
+    """True if this is a number of tokens, or None for no limit."""
     return context is None or (isinstance(context, int) and context > 0)
 
 
 def _is_factor(unfold: object) -> bool:
-    """Whether a source can become this many times as long; None: it stays as it is."""
+    """True if sources can become this many times as long; None: they stay as they are."""
     return unfold is None or (isinstance(unfold, int | float) and 1 <= unfold <= MAX_UNFOLD)

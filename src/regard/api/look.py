@@ -28,7 +28,7 @@ TOKENS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What was seen: draw it with `render`, `html` or `save`."""
+    """Result of a look: draw it with `render`, `html` or `save`."""
 
     views: list[View]
     link: tuple[str, str] | None = None

@@ -115,7 +115,7 @@ def _divide(texts: object) -> Iterator[str]:
 
 
 def _mask(read: ForwardPass, mask: int, draw: np.random.Generator) -> ForwardPass:
-    """The same with some of its tokens masked, which are to be predicted."""
+    """Return the pass with some of its tokens masked, which are to be predicted."""
     free = [i for i, label in enumerate(read.tokens) if not SPECIAL.fullmatch(label)]
     if not free:
         return read

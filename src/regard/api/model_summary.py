@@ -41,7 +41,7 @@ class ModelSummary:
     length: int
     """The number of tokens that costs are given for."""
     remark: str = ""
-    """What the paper says about the number of parameters."""
+    """Statement of the paper about the number of parameters."""
     notes: Sequence[str] = ()
 
     def plain(self) -> dict[str, object]:
@@ -55,7 +55,7 @@ class ModelSummary:
 
     @property
     def engine(self) -> EngineChoice:
-        """What `run` would use on this machine, and why."""
+        """Engine that `run` would use on this machine, and why."""
         return choose_engine(self.net)
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ def _find_model_settings(what: str, changes: Plain) -> tuple[Plain, Mapping[str,
 
 
 def _advise(recipe: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What training would choose for a corpus of typical size; None if the model does not depend on it."""
+    """Return what training would choose for a corpus of typical size; None if the model does not depend on it."""
     kind = find(str(recipe["task"]))
     pairs = Pairs([TYPICAL_LINE] * TYPICAL_PAIRS, [TYPICAL_LINE] * TYPICAL_PAIRS)
     settings = kind.Settings.parse(recipe.get("data") or {}, "data")

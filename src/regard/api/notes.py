@@ -11,7 +11,7 @@ from regard.errors import make_printable
 Tell = Callable[[str], None]
 """Where notes go: `print`, the logger `regard`, stderr."""
 SHOWN = 50
-"""How many notes of one kind are passed on if each is about another input."""
+"""Maximum number of notes of one kind that are passed on if each is about another input."""
 
 
 def log_note(text: str) -> None:

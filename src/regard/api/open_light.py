@@ -39,5 +39,5 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
 
 
 def _may_have_accelerator() -> bool:
-    """Whether torch might find a GPU, which it would prefer."""
+    """True if torch might find a GPU, which it would prefer."""
     return sys.platform == "darwin" or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists() or os.name == "nt"

@@ -107,7 +107,7 @@ def find_tag(model: RunsTexts, language: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What is read at once: an input, or a part of a long one."""
+    """Text that is read at once: an input, or a part of a long one."""
 
     text: object
     number: int
@@ -309,7 +309,7 @@ def _join_engines(model: RunsTexts, others: Sequence[Model]) -> Engine:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is torch's or Python's way to say that memory is short."""
+    """True if an error is torch's or Python's way to say that memory is short."""
     named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without importing torch
     return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
 
@@ -342,7 +342,7 @@ def _is_blank(given: object) -> bool:
 def _find_apart(
     find: Callable[[list[object]], list[int]], inputs: Sequence[object], which: Sequence[int], faults: dict[int, str]
 ) -> list[int]:
-    """Those of the inputs at `which` that `find` names; one on which it fails is added to the `faults`."""
+    """Return the indices in `which` that `find` reports; record inputs that make it fail in `faults`."""
     if not which:
         return []
     try:

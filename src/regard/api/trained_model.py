@@ -209,7 +209,7 @@ class Model:
         batch: int = BATCH,
         **options: object,
     ) -> Iterator[list[tuple[object, list[Output]]]]:
-        """As `run_all` for any number of inputs: yields each batch of inputs with its outputs as soon as it is done."""
+        """Run any number of inputs like `run_all`; yield each batch of inputs with its outputs as soon as it is done."""
         runner = TextRunner(
             self, options, others=others, to=to, prefix=prefix, glossary=glossary, long=long, notify=notify
         )
@@ -234,7 +234,7 @@ class Model:
         return runner.stream(text)
 
     def complete(self, before: str, after: str | None = None, **options: object) -> str:
-        """What a model of code writes between two texts; after the first alone, the rest of a line.
+        """Return what a model of code writes between two texts; after the first alone, the rest of a line.
 
         Options are those of `run`, and `lines`, the maximum number of lines. `Cursor.read("file.py:120:8")` has both texts
         at a place in a file.
