@@ -23,7 +23,7 @@ SOURCES = HERE / "native"
 NAME = {"darwin": "libregard_engine.dylib", "win32": "regard_engine.dll"}.get(sys.platform, "libregard_engine.so")
 LIBRARY = HERE / NAME
 STAMP = HERE / "libregard_engine.stamp"
-"""What the library was made of: a library of other sources is not used."""
+"""File of the fingerprint of its sources: a library of other sources is not used."""
 PARTS = ("weights", "model", "team", "pages", "forward", "shortlist", "worker", "search", "batch", "interface")
 PROGRAMS = ("fuzz", "compare")
 """Sources that are no part of the library: programs that test it."""
@@ -66,7 +66,7 @@ def fingerprint() -> str:
 
 
 def is_current() -> bool:
-    """Whether the library was compiled from the sources as they are."""
+    """True if the library was compiled from the sources as they are."""
     return LIBRARY.exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
 
 

@@ -200,7 +200,7 @@ class PlanFlattener:
 KEYS = (
     "width", "vocab", "source_vocab", "length", "room", "embed", "source", "encoder", "decoder", "head", "positions",
 )  # fmt: skip
-"""What every plan says."""
+"""Keys of every plan."""
 
 
 def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> array[float]:

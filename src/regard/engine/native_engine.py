@@ -197,7 +197,7 @@ def stored_precision(weights: bytes | mmap, path: Path) -> Precision:
 
 
 def find_nan(weights: bytes | mmap, path: Path) -> list[str]:
-    """What is wrong with the tensors of a weights file that have values that are not numbers."""
+    """Describe the tensors of a weights file that have values that are not numbers."""
     return [
         f"{name} has values that are not numbers (NaN)"
         for name, entry in list_tensors(weights, path).items()
@@ -206,7 +206,7 @@ def find_nan(weights: bytes | mmap, path: Path) -> list[str]:
 
 
 def has_float64(weights: bytes | mmap, path: Path) -> bool:
-    """Whether a weights file has numbers that the engine does not read; torch makes float32 of them."""
+    """True if a weights file has numbers that the engine does not read; torch makes float32 of them."""
     return any(entry.dtype == "F64" for entry in list_tensors(weights, path).values())
 
 

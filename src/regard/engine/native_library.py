@@ -57,7 +57,7 @@ def _point(numbers: array[Any], kind: type[Any]) -> Any:
 
 
 def _address(data: bytes | mmap) -> object:
-    """What ctypes takes as the address of bytes; of a map, which must be a private one, it is a number."""
+    """Return the address of bytes as ctypes takes it; of a map, which must be a private one, it is a number."""
     return data if isinstance(data, bytes) else ctypes.addressof(c_char.from_buffer(data))
 
 
@@ -177,7 +177,7 @@ def list_kernels() -> dict[str, bool]:
 
 
 def has_nan(data: bytes | mmap, start: int, count: int, dtype: int) -> bool:
-    """Whether some of the floating-point numbers that begin at byte `start` are not numbers; `dtype` as in a plan."""
+    """True if some of the floating-point numbers that begin at byte `start` are not numbers; `dtype` as in a plan."""
     return bool(open_library().regard_has_nan(_address(data), len(data), start, count, dtype))
 
 
@@ -225,7 +225,7 @@ class NativeSequences:
         return int(made)
 
     def remove(self, sequence: int) -> bool:
-        """Whether there was such a sequence."""
+        """Remove a sequence; False if there is none of this number."""
         return bool(self._library.regard_remove(self._batch, sequence)) if sequence >= 0 else False
 
     def clear(self) -> None:

@@ -201,7 +201,7 @@ def _fit_line(u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def is_quantized(weights: Mapping[str, Tensor]) -> bool:
-    """Whether some of the weights are whole numbers with scales."""
+    """True if some of the weights are whole numbers with scales."""
     return any(name + SCALE in weights or name + SHAPE in weights for name in weights)
 
 
