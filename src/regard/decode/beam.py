@@ -163,7 +163,7 @@ def beam_search(
 
 
 def _tabulate_divisors(search: Search, longest: int, device: torch.device) -> Tensor:
-    """What log-probabilities of outputs of 0, 1, … tokens are divided by."""
+    """Return the divisors of log-probabilities of outputs of 0, 1, … tokens."""
     divisors = [1.0, *(search.divisor(n) for n in range(1, longest + 1))]
     return torch.tensor(divisors, dtype=torch.float64, device=device)
 

@@ -73,12 +73,12 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """What outputs must and must not contain; the sequences have one entry per source."""
+    """Contents that outputs must and must not have; the sequences have one entry per source."""
 
     banned: Sequence[int] = ()
     """Tokens that are never written, in addition to the start mark and padding. A prefix may contain them."""
     prefixes: Sequence[Sequence[int]] | None = None
-    """How each output begins; `FREE` where the model chooses."""
+    """Beginning of each output; `FREE` where the model chooses."""
     must_include: Sequence[Sequence[Term]] | None = None
     """The terms that each output must include; beams are widened as the terms need."""
 
@@ -90,7 +90,7 @@ class Constraints:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether the model chooses some tokens of a prefix."""
+        """True if the model chooses some tokens of a prefix."""
         return self.prefixes is not None and any(FREE in prefix for prefix in self.prefixes)
 
     def terms(self, index: int) -> Sequence[Term]:
@@ -111,7 +111,7 @@ class Draw:
     numbers: Sequence[int] | None = None
     """The number of each source; None: counted from 0."""
     first_step: int = 0
-    """How many tokens were drawn before."""
+    """Number of tokens that were drawn before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Request:
 
     @property
     def has_terms(self) -> bool:
-        """Whether outputs must include terms."""
+        """True if outputs must include terms."""
         return self.constraints.must_include is not None and any(self.constraints.must_include)
 
     def select(self, indices: Sequence[int]) -> Request:

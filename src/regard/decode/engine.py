@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SequenceProgress:
-    """What a step did for one sequence of a `ContinuousBatch`."""
+    """Progress of one sequence of a `ContinuousBatch` in one step."""
 
     sequence: int
     """The number that `add` returned."""

@@ -139,12 +139,12 @@ def compute_log_probs(net: Net, stream: Tensor) -> Tensor:
 
 
 def _is_contiguous(memory: Memory | None) -> bool:
-    """Whether every row of the memory has something to attend to."""
+    """True if every row of the memory has something to attend to."""
     return memory is None or memory.at.contiguous
 
 
 def _is_recorded(device: str) -> bool:
-    """Whether operators are recorded for autograd, or run under autocast."""
+    """True if operators are recorded for autograd, or run under autocast."""
     return torch.is_grad_enabled() or torch.is_autocast_enabled(device)
 
 

@@ -77,7 +77,7 @@ class FastDecoder:
         return self.table.new_empty(rows * self.table.shape[1])
 
     def fits(self, buffer: Tensor, rows: int) -> bool:
-        """Whether a buffer has space for this many rows."""
+        """True if a buffer has space for this many rows."""
         return buffer.numel() >= rows * self.table.shape[1]
 
     def log_probs(self, x: Tensor, buffer: Tensor) -> Tensor:
@@ -90,20 +90,20 @@ class FastDecoder:
 
 
 class StepCache:
-    """What all layers share in one step: coordinates, masks, rotary tables."""
+    """Values that all layers share in one step: coordinates, masks, rotary tables."""
 
     def __init__(self, at: Coords, memory: Memory | None) -> None:
         self.at, self.memory = at, memory
         self._made: dict[object, object] = {}
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """What `make` returns, computed once per key."""
+        """Return what `make` returns, computed once per key."""
         if key not in self._made:
             self._made[key] = make()
         return cast("T", self._made[key])
 
     def mask(self, rule: Rule, keys: Coords, rows: int, groups: int, dtype: torch.dtype) -> Tensor | None:
-        """What is added to scores (rows·groups, queries, m), or None if nothing is masked."""
+        """Return what is added to scores (rows·groups, queries, m), or None if nothing is masked."""
 
         def make() -> Tensor | None:
             added = plan(rule, self.at, keys, Needs(dtype=dtype)).additive_mask(dtype)  # (rows | 1, 1, 1, m)
@@ -206,7 +206,7 @@ def build_fast_decoder(net: object) -> FastDecoder | None:
 
 
 def _is_supported(body: StackBody) -> bool:
-    """Whether every layer has a fast version."""
+    """True if every layer has a fast version."""
     parts = [part for block in _blocks(body) for _, part in block.parts()]
     return (
         type(body) is StackBody
@@ -219,7 +219,7 @@ def _is_supported(body: StackBody) -> bool:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether somebody listens to what a part computes."""
+    """True if hooks listen to what a part computes."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
@@ -229,7 +229,7 @@ def _list_maps(part: nn.Module) -> list[nn.Module]:
 
 
 def _has_plain_scores(mixer: FullMixer, body: StackBody) -> bool:
-    """Whether no position changes its scores, and its queries and keys are not normalized."""
+    """True if no position changes its scores, and its queries and keys are not normalized."""
     position = None if mixer.cross else mixer.position or body.position
     return mixer.q_norm is None and (position is None or position.acts <= {"rotate"})
 

@@ -27,7 +27,7 @@ class Sampler:
     seeds: Tensor | None = None
     """The seed of each row (rows,); None: that of the search."""
     first_steps: Tensor | int = 0
-    """How many tokens of each row were drawn before."""
+    """Number of tokens of each row that were drawn before."""
 
     def __call__(self, log_probs: Tensor, index: Tensor, step: Tensor | int) -> Tensor:
         search = self.search

@@ -16,7 +16,7 @@ MAX_TOKENS = 1_000_000
 
 @spec
 class Search(Spec):
-    """How outputs are found: `sample` draws tokens; otherwise `beam` 1 is greedy search, and more is beam search."""
+    """Search for outputs: `sample` draws tokens; otherwise `beam` 1 is greedy search, and more is beam search."""
 
     beam: Annotated[int, Field(ge=1, le=1024)] = 4
     length_penalty: Literal["gnmt", "power", "none"] = "gnmt"
@@ -43,7 +43,7 @@ class Search(Spec):
             )
 
     def divisor(self, length: int) -> float:
-        """What the log-probability of an output of `length` tokens (end mark included) is divided by."""
+        """Return the divisor of the log-probability of an output of `length` tokens (end mark included)."""
         if self.length_penalty == "gnmt":
             return math.pow((5 + length) / 6, self.alpha)
         return math.pow(length, self.alpha) if self.length_penalty == "power" else 1.0

@@ -25,7 +25,7 @@ from regard.stopping import Stop, check_stops
 
 @dataclasses.dataclass(frozen=True)
 class SearchStep:
-    """What one step gave."""
+    """Result of one step."""
 
     keys: Sequence[int]
     """The sequences that took the step."""

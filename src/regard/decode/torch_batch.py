@@ -31,11 +31,11 @@ PATIENCE = 4
 FEW = 8
 """Sequences wait for others only while more than this many times as many are running."""
 Group = tuple[Search, SpecialTokens, tuple[int, ...]]
-"""What sequences that are searched for together share."""
+"""Properties that sequences share which are searched for together."""
 
 
 def _is_alone(request: Request) -> bool:
-    """Whether the constraints of a request are of a kind that is not joined."""
+    """True if the constraints of a request are of a kind that is not joined."""
     return request.constraints.prefixes is not None or request.constraints.must_include is not None
 
 
