@@ -34,7 +34,7 @@ class ClassifyData(LabeledData):
     """The `data` part of a recipe: labeled texts, and how they are classified."""
 
     pair: bool = False
-    """Whether texts come in pairs (columns text, other, label). In use, a tab separates them."""
+    """Texts come in pairs (columns text, other, label). In use, a tab separates them."""
     pool: Literal["first", "mean"] = "first"
     dropout: Share = 0.1
     """Dropout before the classification head, if the model to start from has no such head."""

@@ -76,7 +76,7 @@ class CodeData(LmData):
     )
     context: Count = 256
     fim: FillInTheMiddle = FillInTheMiddle()
-    """How the model learns to fill in the middle: to read what comes after a cursor."""
+    """Training to fill in the middle: to read what comes after a cursor."""
     lines: Count = 100
     """Number of lines whose rest is completed to score the model: exact match and edit similarity."""
     metrics: tuple[str, ...] = ("loss", "token_accuracy", "exact", "edit_similarity")
@@ -130,7 +130,7 @@ class CodeOptions(RunOptions):
     lines: int | None = None
     """Maximum number of lines; None: one, or until the model ends the middle if it knows what comes after."""
     order: Order | None = None
-    """How the model reads both sides: suffix first (`spm`, the default if it learned that), or prefix first (`psm`)."""
+    """Order of both sides: suffix first (`spm`, the default if it learned that), or prefix first (`psm`)."""
 
 
 @TASKS.add
@@ -159,7 +159,7 @@ class Code(CausalTask[CodeData]):
 
     @property
     def infills(self) -> bool:
-        """Whether the model reads what comes after a cursor."""
+        """True if the model reads what comes after a cursor."""
         return self.sentinels is not None and self.settings.fim.rate > 0
 
     # ------------------------------------------------------------------------------------------------ from data
@@ -325,7 +325,7 @@ class Code(CausalTask[CodeData]):
         return {**(super().frame() or {}), "context": self.settings.context}
 
     def _prompt(self, cursor: Cursor, room: int, reserve: int, order: Order | None = None) -> list[int]:
-        """What the model reads at a cursor: the text around it, as far as `reserve` tokens, or half of the room, stay free."""
+        """Return the prompt at a cursor: the text around it, as far as `reserve` tokens, or half of the room, stay free."""
         space = room - min(reserve, room // 2)
         before = self._encode_end(cursor.before, room)
         if not self._reads_after(cursor) or self.sentinels is None:
@@ -424,7 +424,7 @@ def _make_output(text: str, lines: int | None, log_prob: float, divisor: float) 
 def _place_tokens(
     tokens: Spans, starts: NDArray[np.int64], lengths: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[Spans, NDArray[np.int64]]:
-    """Where the tokens that end in these windows stand in the rows of their batch, and how many begin before."""
+    """Return the places in the batch of tokens that end in these windows, and how many begin before."""
     spans, cut = [np.empty((0, 3), np.int64)], np.zeros(len(counts), np.int64)
     row_of = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(lengths) - lengths

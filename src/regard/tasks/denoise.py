@@ -26,7 +26,7 @@ class DenoiseData(CorruptionData):
     """The `data` part of a recipe: text files, the length of texts, and the noise."""
 
     noise: Noise = Noise()
-    """How a text is corrupted before the encoder reads it."""
+    """Corruption of a text before the encoder reads it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -74,7 +74,7 @@ class EmbedData(PairData):
     """Maximum number of tokens the model reads of a text, special tokens included."""
     pool: Pool = "mean"
     unit: bool = True
-    """Whether vectors have length one, so that their product is the cosine."""
+    """Vectors have length one, so that their product is the cosine."""
     scale: Annotated[float, Field(gt=0, le=1000)] = 20.0
     """Factor for cosines before the softmax (inverse temperature)."""
     metrics: tuple[str, ...] = ("pair_accuracy",)
@@ -89,7 +89,7 @@ CANDIDATES = 100
 
 @dataclasses.dataclass(frozen=True)
 class FixedBatches:
-    """The same batches in every epoch."""
+    """Batches that are equal in every epoch."""
 
     batches: list[NDArray[np.int64]]
 
@@ -205,7 +205,7 @@ class Embed(EmbedFrame[Engine], EncoderTask):
         return self._encode(raw, StorePlace())
 
     def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> TextPairRows:
-        """The same, stored in a folder and encoded again only if something changed."""
+        """Encode pairs into a folder, and again only if something changed."""
         files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
         made_of = {"corpus": fingerprint, "pairs": [*map(len, raw)], "vocabulary": files}
         return self._encode(raw, StorePlace(folder, {**made_of, "max_length": self.settings.max_length}))

@@ -167,7 +167,7 @@ class Frames:
         return {"length": self.settings.context or MAX_LENGTH}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
-        """The same decoder, which reads frames and gives a probability for each key."""
+        """Return the decoder, made to read frames and to give a probability for each key."""
         keys = self.settings.keys
         if spec.decoder is None or spec.encoder is not None or not isinstance(spec.embed, Tokens | Vectors):
             raise SpecError("piano rolls need a model with a decoder alone; use model.family: rnn or gpt")

@@ -71,7 +71,7 @@ class ImageData(Spec):
 
 @spec
 class PixelNormalization(Spec):
-    """How pixels are normalized, as stored in a model folder."""
+    """Normalization of pixels, as stored in a model folder."""
 
     side: Side
     mean: Annotated[tuple[Number, ...], Field(min_length=1)]
@@ -117,7 +117,7 @@ class ImageBatch:
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions(RunOptions):
-    """How images are read."""
+    """Options of reading images."""
 
     side: int | None = None
     """The resolution, if not that of the model."""
@@ -334,7 +334,7 @@ class Image:
             yield _to_tensor(np.stack([self._load_image(one, side) for one in some]))
 
     def _divide(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Sequence[str | LoadedImage]]:
-        """As many inputs at a time as fit into a batch."""
+        """Yield as many inputs at a time as fit into a batch."""
         rows = max(1, BATCH_PATCHES * PATCH // (side or self.side) ** 2)
         return (inputs[i : i + rows] for i in range(0, len(inputs), rows))
 

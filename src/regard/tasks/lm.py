@@ -49,9 +49,9 @@ class LmData(TextData):
     stride: Count | None = None
     """Tokens from one window to the next; by default a quarter of the context."""
     pack: bool = True
-    """Whether short documents share a row; no token sees another document than its own."""
+    """Short documents share a row; no token sees another document than its own."""
     stream: bool = False
-    """Whether rows continue from batch to batch with the model's memory, for a model whose memory is bounded."""
+    """Rows continue from batch to batch with the model's memory, for a model whose memory is bounded."""
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:

@@ -69,11 +69,11 @@ class MlmData(TextData):
     context: Count = 128
     """Number of tokens the model reads, special tokens included."""
     next_sentence: bool = True
-    """Whether rows have two segments, and the model predicts whether the second follows the first."""
+    """Rows have two segments, and the model predicts whether the second follows the first."""
     short_seq_prob: Share = 0.1
     """Fraction of pairs that are shorter than possible, as texts are in use."""
     dupe_factor: Count = 1
-    """How many times texts are cut into pairs, each time differently; masks are new in every epoch anyway."""
+    """Number of times texts are cut into pairs, each time differently; masks are new in every epoch anyway."""
     masking: Masking = Masking()
     metrics: tuple[str, ...] = ()
     """Scores to report; by default the loss and the accuracy of masked tokens and of next sentences."""
@@ -106,7 +106,7 @@ class MaskableRows:
 
 @dataclasses.dataclass(frozen=True)
 class MaskedBatch:
-    """What the model reads and should predict: masked tokens (IGNORE elsewhere), and 0 for a segment that follows."""
+    """Input and targets of the model: masked tokens (IGNORE elsewhere), and 0 for a segment that follows."""
 
     given: PaddedTokens
     wanted: Tensor

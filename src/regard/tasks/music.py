@@ -68,10 +68,10 @@ class MusicData(LmData):
 
 @dataclasses.dataclass(frozen=True)
 class MusicOptions(RunOptions):
-    """How a piece is continued."""
+    """Options of continuing a piece."""
 
     harmonize: bool | None = None
-    """Whether the highest voice is kept and the others are written; by default if there is only one."""
+    """True if the highest voice is kept and the others are written; by default if there is only one."""
 
 
 class MusicTexts(Texts):
@@ -308,7 +308,7 @@ class Music(Lm):
         return None  # its inputs are files
 
     def _truncate(self, ids: list[int], room: int | None) -> list[int]:
-        """As for texts, but never in the middle of a step of several voices."""
+        """Truncate like texts, but never in the middle of a step of several voices."""
         kept = super()._truncate(ids, room)
         return kept[(len(kept) - len(ids)) % len(self.encoding.parts) :] if len(kept) < len(ids) else kept
 

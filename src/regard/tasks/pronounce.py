@@ -32,7 +32,7 @@ class PronounceData(Spec):
 
     train: tuple[str, ...] = ()
     stress: bool = False
-    """Whether vowels keep the digit for their stress."""
+    """Vowels keep the digit for their stress."""
     valid: HoldOut = 0.01
     test: HoldOut = 0.1
     """The fractions of all words for validation and for `regard eval`."""

@@ -69,7 +69,7 @@ class RecommendData(Spec):
     windows: bool = False
     """Learn from longer histories in several windows; otherwise from their newest items only, as published."""
     loss: Literal["bce", "softmax"] | None = None
-    """How a next item is learned: against one random negative (`bce`, the default of a decoder), or against all items."""
+    """Loss of a next item: against one random negative (`bce`, the default of a decoder), or against all items."""
     mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Encoders: share of the items of a history that are masked in training; at least one."""
     mask_last: Share = 0.1
@@ -77,13 +77,13 @@ class RecommendData(Spec):
     negatives: Count = 100
     """Number of sampled items that a target is compared with in the scores called `sampled_…`."""
     sampling: Weighting = "uniform"
-    """How these are sampled: uniformly (SASRec), or by `popularity` (BERT4Rec); their scores cannot be compared."""
+    """Sampling of these: uniform (SASRec), or by `popularity` (BERT4Rec); their scores cannot be compared."""
     sampling_seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed for sampling these items, and users."""
     eval_users: Count | None = 10_000
     """Number of users that models are evaluated on, a sample if there are more; null: all of them."""
     repeats: bool = False
-    """Whether items of the history may be recommended again."""
+    """Items of the history may be recommended again."""
     metrics: tuple[str, ...] = ("ndcg@10", "hr@10", "mrr", "sampled_ndcg@10", "sampled_hr@10", "sampled_mrr")
 
     def __post_init__(self) -> None:

@@ -109,7 +109,7 @@ class Span(CorruptionTask[SpanData]):
         return encode_masked(self.tokenizer, inputs, self.sentinels.__getitem__)
 
     def _encode_target(self, text: str, output: str) -> list[int]:
-        """What the decoder should write to turn a text with masks into the output."""
+        """Encode what the decoder should write to turn a text with masks into the output."""
         parts = [self.tokenizer.decode(self.tokenizer.encode(part)) for part in MARK.split(text)]
         whole = self.tokenizer.decode(self.tokenizer.encode(output))
         found = find_fills(parts, whole)

@@ -85,7 +85,7 @@ class Translate(TextPairs[TranslateData]):
 
     Settings = TranslateData
     offers_filters = True
-    """Whether the filters for translations are offered where they would drop pairs."""
+    """True if the filters for translations are offered where they would drop pairs."""
 
     def __init__(self, settings: TranslateData, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         super().__init__(settings, tokenizer, source)

@@ -22,7 +22,7 @@ from regard.tasks.common.task import Advice
 
 @dataclasses.dataclass(frozen=True)
 class SizeRow:
-    """What suits corpora of up to `pairs` pairs."""
+    """Settings that suit corpora of up to `pairs` pairs."""
 
     pairs: int
     width: int
@@ -71,7 +71,7 @@ ROWS = (
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentRow(SizeRow):
-    """The same for recurrent models; `hidden` is the width of the embeddings, `inner` is not used."""
+    """Settings of recurrent models; `hidden` is the width of the embeddings, `inner` is not used."""
 
     @property
     def optimizer(self) -> dict[str, object]:
@@ -109,7 +109,7 @@ RECURRENT = (
 
 @dataclasses.dataclass(frozen=True)
 class GatedRow(RecurrentRow):
-    """The same for ConvS2S."""
+    """Settings of ConvS2S."""
 
     @property
     def model(self) -> dict[str, object]:
@@ -123,7 +123,7 @@ class GatedRow(RecurrentRow):
 
 @dataclasses.dataclass(frozen=True)
 class DilatedRow(RecurrentRow):
-    """The same for ByteNet; `inner` is dropout inside the blocks, `hidden` is not used."""
+    """Settings of ByteNet; `inner` is dropout inside the blocks, `hidden` is not used."""
 
     @property
     def model(self) -> dict[str, object]:
@@ -136,7 +136,7 @@ class DilatedRow(RecurrentRow):
 
 @dataclasses.dataclass(frozen=True)
 class GridRow(RecurrentRow):
-    """The same for Neural GPUs, whose `depth` is that of a step; `hidden` and `inner` are not used."""
+    """Settings of Neural GPUs, whose `depth` is that of a step; `hidden` and `inner` are not used."""
 
     @property
     def model(self) -> dict[str, object]:
@@ -178,7 +178,7 @@ TABLES: dict[str, tuple[SizeRow, ...]] = {
 }  # fmt: skip
 """By family, where it is not that of the Transformer."""
 UNFOLD = {"bytenet": 1.2, "neural_gpu": 1.5, "extended_neural_gpu": 1.2}
-"""How many columns a source has per token, for families that write in the columns of the source."""
+"""Columns of a source per token, for families that write in the columns of the source."""
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))
 """Tokens of a batch, by the maximum number of target tokens in the corpus."""
 MAX_DAYS = 7.0
@@ -190,12 +190,12 @@ LONG_RUN = 20_000
 
 
 class PlannedLength(NamedTuple):
-    """How long to train."""
+    """Length of training."""
 
     steps: int
     """Steps, as far as known before the data is tokenized."""
     settings: dict[str, int]
-    """What a recipe needs beside what was asked for."""
+    """Settings that a recipe needs beside what was asked for."""
     text: str
 
 

@@ -1,4 +1,4 @@
-"""What only some tasks can do, and the one place to ask.
+"""Abilities of some tasks only, and the one place to ask.
 
 Each capability is a small protocol. `supports(task, Aligns)` asks for it; `require(task, Aligns)` returns the task as
 such or raises the error that users read. Below them are functions that ask, with the answer for a task that cannot. What only
@@ -79,7 +79,7 @@ class Completes(Protocol):
 
     @property
     def infills(self) -> bool:
-        """Whether it reads what comes after the cursor, too."""
+        """True if it reads what comes after the cursor, too."""
 
 
 @runtime_checkable
@@ -224,7 +224,7 @@ class ExplainsCut(ChecksLength, Protocol):
     """Says what it leaves out of an input that is too long, where that is not the end."""
 
     def explain_cut(self, given: object) -> str:
-        """What is too long about an input and what is left out, after `input 3 `."""
+        """Describe what is too long about an input and what is left out, after `input 3 `."""
 
 
 @runtime_checkable
@@ -256,7 +256,7 @@ class Constrains(Protocol):
     """Takes words that an output must begin with or contain."""
 
     def find_unwritable(self, texts: Sequence[str]) -> list[str]:
-        """Those of these texts that the vocabulary cannot write."""
+        """Return the texts that the vocabulary cannot write."""
 
 
 @runtime_checkable
@@ -265,7 +265,7 @@ class ReadsPairs(Protocol):
 
     @classmethod
     def read_test_pairs(cls, settings: Spec, files: Sequence[str], on_bad: OnBad | None) -> object:
-        """As `read_test`, with another way to treat bad pairs."""
+        """Read pairs like `read_test`, with another way to treat bad ones."""
 
 
 # Asking. --------------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ REQUIRED: dict[type, str] = {
 
 
 def supports(task: object, capability: type[C]) -> TypeGuard[C]:
-    """Whether a task, or a class of tasks, has this capability."""
+    """True if a task, or a class of tasks, has this capability."""
     return isinstance(task, capability)
 
 
@@ -331,6 +331,6 @@ def split_input(task: object, text: str, options: RunOptions) -> list[str]:
 
 
 def explain_cut(task: object, given: object) -> str:
-    """What is left out of an input that is longer than the model reads, after `input 3 `."""
+    """Describe what is left out of an input that is longer than the model reads, after `input 3 `."""
     default = "is longer than the model can read; the end is left out"
     return task.explain_cut(given) if supports(task, ExplainsCut) else default

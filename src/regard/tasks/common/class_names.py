@@ -44,7 +44,7 @@ def list_classes(labels: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def check_class_names(classes: Sequence[str], name: str) -> tuple[str, ...]:
-    """The same classes, unless a terminal would obey a name instead of showing it."""
+    """Return the classes; refuse names that a terminal would obey instead of showing them."""
     if strange := [label for label in classes if any(unicodedata.category(c) in ("Cc", "Cs") for c in label)]:
         raise DataError(
             f"{name} has a class {strange[0][:80]!r}; class names cannot have control characters or halves of characters"

@@ -1,4 +1,4 @@
-"""What classifiers share: head and probabilities."""
+"""Head and probabilities that classifiers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `data` settings of tasks share: files, metrics."""
+"""Settings under `data` that tasks share: files, metrics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PairData(Spec):
     columns: tuple[int | str, int | str] | None = None
     """The columns of both texts in tables, for corpora that do not say: names in the header or positions from 1."""
     header: bool | None = None
-    """Whether tables have a header, for corpora that do not say; by default decided by their first rows, and told."""
+    """Tables have a header, for corpora that do not say; detected from their first rows by default, and reported."""
     on_bad: OnBad | None = None
-    """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
+    """Treatment of bad pairs, overriding the corpora: `error` or `drop`."""
     filters: FilterList = ()
     """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
 

@@ -84,7 +84,7 @@ class EncodedHistories:
         return HistoryBatch(side.ids, side.lengths, torch.from_numpy(negatives), torch.from_numpy(masked))
 
     def select_targets(self, indices: NDArray[np.int64], *, repeats: bool) -> Targets:
-        """What is ranked for these rows."""
+        """Select what is ranked for these rows."""
         assert self.targets is not None and self.candidates is not None
         rows, items = self.own.rows(self.users[indices][: 0 if repeats else None])
         return Targets(

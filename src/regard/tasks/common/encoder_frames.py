@@ -21,7 +21,7 @@ from regard.text import Tokenizer
 from regard.text.word_ids import align_words
 
 N = TypeVar("N")
-"""What reads: an engine, or an encoder that the native engine runs."""
+"""Reader of texts: an engine, or an encoder that the native engine runs."""
 Numbers = NDArray[np.floating[Any]]
 UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
 
@@ -32,7 +32,7 @@ class EncoderFrame(Generic[N]):
     Options = RunOptions
     tokenizer: Tokenizer
     pair = False
-    """Whether a text is two, with a tab between them."""
+    """True if a text is two, with a tab between them."""
 
     @property
     def max_length(self) -> int:

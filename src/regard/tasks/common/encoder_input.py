@@ -59,14 +59,14 @@ class EncodedTexts:
         return EncoderBatch(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
 
     def batch_unlabeled(self, indices: NDArray[np.int64], pad: int) -> EncoderBatch:
-        """The same for texts whose labels do not count."""
+        """Build the batch of texts whose labels do not count."""
         labels = torch.zeros(len(indices), 1, dtype=torch.long)
         return EncoderBatch(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderBatch:
-    """What an encoder reads, and the labels of texts (b, 1) or tokens (b, n)."""
+    """Input of an encoder, and the labels of texts (b, 1) or tokens (b, n)."""
 
     given: PaddedTokens
     segments: Tensor
@@ -139,7 +139,7 @@ def embed_texts(
 
 
 def embed_framed(net: Net, tokenizer: Tokenizer, framed: Sequence[FramedText], *, pool: Pool, unit: bool) -> Tensor:
-    """The same for texts between their special tokens."""
+    """Return the vectors of texts between their special tokens."""
     out = torch.zeros(len(framed), net.spec.out_width)
     for indices, read in iterate_batches(framed, tokenizer.pad, net.device):
         with torch.no_grad():
@@ -148,7 +148,7 @@ def embed_framed(net: Net, tokenizer: Tokenizer, framed: Sequence[FramedText], *
 
 
 def pool_rows(net: Net, read: EncoderBatch, pool: Pool, *, unit: bool) -> Tensor:
-    """The same for a batch, with gradients."""
+    """Return the vectors of a batch, with gradients."""
     at = read.at(net)
     out = pool_stream(net(read.given.ids, at), at, pool)
     return F.normalize(out, dim=-1) if unit else out

@@ -20,7 +20,7 @@ from regard.tasks.common.task import Output
 from regard.text import Tokenizer
 
 MASKS = ("<mask>", "[MASK]")
-"""How a mask is written: by us and RoBERTa, and by BERT."""
+"""Spellings of a mask: ours and RoBERTa's, and BERT's."""
 MARK = re.compile("|".join([*map(re.escape, MASKS), r"<extra_id_\d+>"]))
 """Everything that people write for a missing part; the last is T5's."""
 SPACES = re.compile(r"\s*")

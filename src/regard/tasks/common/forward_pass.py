@@ -67,7 +67,7 @@ class ForwardPass:
         return cls(read, at, tokenizer.tokens(ids), target, blank=tokenizer.pad)
 
     def after(self, source: Sequence[int], tokenizer: Tokenizer | None = None) -> ForwardPass:
-        """The same after a source that an encoder reads."""
+        """Return the pass after a source that an encoder reads."""
         device = self.ids.device
         ids, at = torch.tensor([source], device=device), Coords.span(len(source), device=device)
         labels = [str(i) for i in source] if tokenizer is None else tokenizer.tokens(source)
@@ -75,7 +75,7 @@ class ForwardPass:
         return dataclasses.replace(self, source=ids, source_at=at, source_tokens=labels, source_blank=blank)
 
     def after_segments(self, segments: Sequence[Sequence[int]], tokenizer: Tokenizer) -> ForwardPass:
-        """The same after earlier segments of the text, which are in the memory of the model."""
+        """Return the pass after earlier segments of the text, which are in the memory of the model."""
         first, device = sum(map(len, segments)), self.ids.device
         return dataclasses.replace(
             self,
@@ -97,13 +97,13 @@ class ForwardPass:
         return state
 
     def empty(self) -> ForwardPass:
-        """The same positions with tokens that say nothing, or black pixels."""
+        """Return the same positions with tokens that say nothing, or black pixels."""
         ids = torch.full_like(self.ids, 0 if self.ids.is_floating_point() else self.blank)
         source = None if self.source is None else torch.full_like(self.source, self.source_blank)
         return dataclasses.replace(self, ids=ids, source=source)
 
     def repeat(self, rows: int) -> ForwardPass:
-        """The same in several rows, each of which may be changed by a tape."""
+        """Return the pass in several rows, each of which may be changed by a tape."""
         ids, wanted = self.ids.expand(rows, *self.ids.shape[1:]), self.wanted.expand(rows, -1)
         source = None if self.source is None else self.source.expand(rows, -1)
         return dataclasses.replace(self, ids=ids, wanted=wanted, source=source)

@@ -1,4 +1,4 @@
-"""What every recommender should beat: popularity, item-kNN.
+"""Baselines of recommenders: popularity, item-kNN.
 
     popularity   the same ranking for everybody: how often an item occurs
     item-kNN     Σ over the items of the history of the cosine of two items, where an item is the set of users who had it and

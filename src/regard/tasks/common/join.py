@@ -15,7 +15,7 @@ from regard.tasks.common.task import Output
 
 
 def join_outputs(text: str, pieces: Sequence[str], outputs: Sequence[Sequence[Output]]) -> list[Output]:
-    """As many outputs as every part has, joined by spaces. Log-probabilities add up, since parts are independent."""
+    """Join parts by spaces, as many outputs as every part has. Log-probabilities add up, since parts are independent."""
     if len(outputs) == 1:
         return list(outputs[0])
     firsts = _first_words(text, pieces)

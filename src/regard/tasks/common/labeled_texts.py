@@ -55,7 +55,7 @@ class LabeledData(Spec):
     columns: tuple[int | str, ...] | None = None
     """The columns of text and label in a table: names in its header or positions from 1, if not the usual ones."""
     header: bool | None = None
-    """Whether a table has a header; by default decided by its first row, with a message."""
+    """Table has a header; by default decided by its first row, with a message."""
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Fraction of the texts held out for validation if no validation files are given; 10,000 of a file at most."""
     tokenizer: TokenizerSpec = Bpe(4000)
@@ -185,7 +185,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         return self._encode(raw, StorePlace())
 
     def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> EncodedTexts:
-        """The same, stored in a folder and encoded again only if something changed."""
+        """Encode texts into a folder, and again only if something changed."""
         files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
         data = {k: v for k, v in self.settings.plain().items() if k not in ("train", "valid", "metrics", "tokenizer")}
         made_of = {"corpus": fingerprint, "texts": [*map(len, raw)], "vocabulary": files, "settings": str(data)}

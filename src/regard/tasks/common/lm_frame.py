@@ -114,7 +114,7 @@ class LmFrame:
         options: RunOptions = RunOptions(),
         ends: Collection[int] = (),
     ) -> Iterator[str]:
-        """What a model writes after the tokens of a prompt, in pieces, up to its end mark or one of `ends`.
+        """Yield what a model writes after the tokens of a prompt, in pieces, up to its end mark or one of `ends`.
 
         Unlike `stream`, it reads the whole prompt or refuses it, and ends where the context does. Beam search gives its
         text as one piece.
@@ -171,7 +171,7 @@ class LmFrame:
         return [[*front, *ids] for ids in self.tokenizer.encode_all(texts)]
 
     def _make_decoder(self, prompt: list[int], text: str | None = None) -> Callable[[list[int]], str]:
-        """What decodes the tokens after a prompt, which is the tokens of `text`.
+        """Return what decodes the tokens after a prompt, which is the tokens of `text`.
 
         The tokens alone would not tell whether a space comes first.
         """
@@ -186,6 +186,6 @@ class LmFrame:
         return decode
 
     def _truncate(self, ids: list[int], room: int | None) -> list[int]:
-        """What the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
+        """Return what the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
         ids = ids if room is None or len(ids) <= room else ids[-max(room // 2, 1) :]
         return ids or [self.tokenizer.bos]

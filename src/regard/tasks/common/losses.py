@@ -30,7 +30,7 @@ from regard.tasks.common.training_hooks import compute_loss, order_batches
 FORMULAS: dict[str, Formula] = {
     "loss": ratio, "perplexity": perplexity, "ece": calibration_error, "brier": ratio, **dict.fromkeys(RANKING, ratio)
 }  # fmt: skip
-"""How scores follow from summed counts; all other scores are percentages of what was right."""
+"""Functions from summed counts to scores; all other scores are percentages of what was right."""
 
 Observer = Callable[[int, Tensor, Tensor], None]
 """Called with the number of a row in its batch, its logits (n, classes) and its targets (n,), all of which count."""
@@ -135,7 +135,7 @@ class LossCounts:
 
     rows: Mapping[str, NDArray[np.float64]]
     likelihood: bool = True
-    """Whether the loss is a negative log-likelihood."""
+    """True if the loss is a negative log-likelihood."""
 
     @property
     def names(self) -> list[str]:

@@ -28,16 +28,16 @@ MAX_UNFOLD = 10
 
 @dataclasses.dataclass(frozen=True)
 class TextPairsOptions(RunOptions):
-    """What is to be written, and what is reported about it."""
+    """Constraints on outputs, and what is reported about them."""
 
     tag: str | None = None
     """The target language of a many-to-many model, as `2de`."""
     prefixes: Sequence[str] | None = None
-    """How each output must begin."""
+    """Beginning of each output."""
     must_include: Sequence[Sequence[str]] | None = None
     """Terms that each output must contain."""
     words: bool = False
-    """Whether outputs come with the confidence and the alignment of each word."""
+    """True if outputs come with the confidence and the alignment of each word."""
 
 
 class PairsFrame:
@@ -45,9 +45,9 @@ class PairsFrame:
 
     Options = TextPairsOptions
     unfold: float = 1.0
-    """How many times as long a source becomes: its end mark is repeated."""
+    """Factor by which a source becomes longer: its end mark is repeated."""
     splits: bool = True
-    """Whether a text that is too long is read in parts, whose outputs are joined; otherwise its end is left out."""
+    """True if a text that is too long is read in parts, whose outputs are joined; otherwise its end is left out."""
     prompts: Mapping[str, Sequence[int]] = {}
     """Tokens that the encoder reads before a text, by tag; "" is for texts without a tag."""
 
@@ -102,7 +102,7 @@ class PairsFrame:
         )
 
     def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
-        """What outputs must begin with and include, as tokens."""
+        """Encode what outputs must begin with and include."""
         prefixes, terms = options.prefixes, options.must_include
         self._check_writable([text for text in prefixes or () if text.strip()])
         forced = None if prefixes is None else self.tokenizer.encode_all(prefixes)
@@ -110,7 +110,7 @@ class PairsFrame:
 
     @property
     def tags(self) -> list[str]:
-        """What an output can be asked to be: the languages of a many-to-many model, or the lengths of summaries."""
+        """List what an output can be asked to be: the languages of a many-to-many model, or the lengths of summaries."""
         special = [tag.removeprefix("<").removesuffix(">") for tag in self.source_tokenizer.tags]
         return [tag.removeprefix("2") for tag in (*special, *self.prompts) if tag.startswith("2")]
 
@@ -146,7 +146,7 @@ class PairsFrame:
         return [*self._front] if tag is None else [*self._front, self.source_tokenizer.tag(tag_token(tag))]
 
     def _room(self, tag: str | None) -> int:
-        """How many tokens of a text the encoder reads, between its opening and the end mark."""
+        """Maximum tokens of a text that the encoder reads, between its opening and the end mark."""
         prompt = self.prompts.get(tag or "")
         return self.max_length - 1 - len(self._front) - (tag is not None if prompt is None else len(prompt))
 

@@ -44,7 +44,7 @@ from regard.text.word_ids import TokenizedWords, group_tokens, tokenize_words
 
 
 class Seq2SeqSettings(Protocol):
-    """What the settings of such a task have in common."""
+    """Settings that such tasks have in common."""
 
     @property
     def max_length(self) -> int: ...
@@ -54,7 +54,7 @@ class Seq2SeqSettings(Protocol):
 
 
 class TextPairsSettings(Seq2SeqSettings, Protocol):
-    """What the settings of a task that learns from pairs have in common."""
+    """Settings that tasks have in common which learn from pairs."""
 
     @property
     def word_dropout(self) -> float: ...
@@ -175,7 +175,7 @@ class TextPairs(PairsFrame, Seq2Seq[P, TextPairsOptions]):
         return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source_tokenizer.size}
 
     def mixture(self) -> tuple[int | None, float]:
-        """How corpora share an epoch: the number of pairs above which a corpus gets no larger share, and the temperature."""
+        """Shares of corpora in an epoch: the number of pairs above which a corpus gets no larger share, and the temperature."""
         return None, 1.0
 
     def encode(self, raw: Sequence[Pairs]) -> EncodedPairs:
@@ -183,12 +183,12 @@ class TextPairs(PairsFrame, Seq2Seq[P, TextPairsOptions]):
         return self._encode(raw, in_memory())
 
     def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> EncodedPairs:
-        """The same, stored in a folder and encoded again only if something changed."""
+        """Encode pairs into a folder, and again only if something changed."""
         made_of = {"corpus": fingerprint, "pairs": [*map(len, raw)], **self.describe_encoding()}
         return self._encode(raw, in_folder(folder, **made_of))
 
     def describe_encoding(self) -> dict[str, object]:
-        """What the tokens depend on besides the texts."""
+        """Return what the tokens depend on besides the texts."""
         files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
         return {"vocabulary": files, "max_length": self.settings.max_length}
 

@@ -16,7 +16,7 @@ from regard.metrics.ranking import SAMPLED, gain_of_ranks
 
 @dataclasses.dataclass(frozen=True)
 class Targets:
-    """What is ranked for each row of a batch; tokens are items from 1, and 0 is none."""
+    """Items that are ranked for each row of a batch; tokens are items from 1, and 0 is none."""
 
     target: Tensor
     """The item to find (b,)."""

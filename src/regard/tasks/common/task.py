@@ -41,7 +41,7 @@ class Loss:
     state: State | None = None
     """The model's state after a batch of a stream."""
     likelihood: bool = True
-    """Whether `plain` is a negative log-likelihood, so that there is a perplexity."""
+    """True if `plain` is a negative log-likelihood, so that there is a perplexity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ class TextSide:
     tokenizer: Tokenizer
     texts: Iterable[str]
     written: bool = False
-    """Whether the loss is that of every token of these texts."""
+    """True if the loss is that of every token of these texts."""
 
 
 class Examples(Protocol):

@@ -37,7 +37,7 @@ class TextData(Spec):
     """Fraction at the end of each file held out for validation if no validation files are given; 8 MB at most."""
     tokenizer: TokenizerSpec = Bpe()
     documents: DocumentUnit = "file"
-    """What a document is: a `file`, the text between `blank` lines, or a `line`."""
+    """Unit of a document: a `file`, the text between `blank` lines, or a `line`."""
 
 
 class Texts:
@@ -56,7 +56,7 @@ class CorpusTask(Generic[D]):
 
     Options = RunOptions
     data_hint = "name a text file"
-    """What to do if there is no data, for the error message."""
+    """Advice if there is no data, for the error message."""
     settings: D
     tokenizer: Tokenizer
 
@@ -135,7 +135,7 @@ class CorpusTask(Generic[D]):
         return self.encode_texts(raw, StorePlace())
 
     def encode_to(self, folder: Path, raw: Texts, fingerprint: str) -> Examples:
-        """The same, stored in a folder and encoded again only if something changed."""
+        """Encode texts into a folder, and again only if something changed."""
         return self.encode_texts(raw, StorePlace(folder, {"corpus": fingerprint, **self.describe_encoding()}))
 
     def encode_texts(self, raw: Texts, place: StorePlace) -> Examples:
@@ -143,7 +143,7 @@ class CorpusTask(Generic[D]):
         raise NotImplementedError
 
     def describe_encoding(self) -> dict[str, object]:
-        """What the tokens depend on besides the texts."""
+        """Return what the tokens depend on besides the texts."""
         data = {k: v for k, v in self.settings.plain().items() if k not in ("train", "valid", "metrics", "tokenizer")}
         files = {name: hashlib.sha256(raw).hexdigest() for name, raw in self.files().items()}
         return {"settings": json.loads(json.dumps(data, default=str)), "vocabulary": files}

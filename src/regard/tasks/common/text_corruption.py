@@ -92,7 +92,7 @@ class CorruptionTask(Seq2Seq[S, RunOptions], CorpusTask[S]):
         raise NotImplementedError
 
     def corrupt(self, ids: Ids, rng: Rng) -> tuple[Ids, Ids]:
-        """What the encoder reads of a chunk, and what the decoder should write."""
+        """Return what the encoder reads of a chunk, and what the decoder should write."""
         raise NotImplementedError
 
     def encode_masked(self, inputs: Sequence[str]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What training asks of a task, and what it does without.
+"""Questions of training to a task, with their defaults.
 
 Each hook is a small protocol, asked for with `supports`, and a function with the default for a task that has none.
 """
@@ -33,7 +33,7 @@ class Streams(Protocol):
 
     @property
     def streaming(self) -> bool:
-        """Whether this task's settings ask for it."""
+        """True if this task's settings ask for it."""
 
     def stream_loss(self, net: Net, batch: TaskBatch, smoothing: float, state: State | None) -> Loss:
         """The loss of a batch whose rows continue those of the previous batch; state None: from the beginning."""
@@ -52,7 +52,7 @@ class Advises(Protocol):
 
     @classmethod
     def advise(cls, settings: Spec, dataset: Dataset, recipe: Plain) -> Advice:
-        """Settings for what the `recipe`, as far as it is given, leaves open."""
+        """Suggest values for settings that the `recipe` does not specify."""
 
 
 @runtime_checkable
@@ -61,7 +61,7 @@ class Finetunes(Protocol):
 
     @classmethod
     def prepare_from(cls, settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
-        """As `prepare`, with the tokenizer among the files of another model."""
+        """Prepare a task like `prepare`, with the tokenizer among the files of another model."""
 
 
 @runtime_checkable
@@ -69,7 +69,7 @@ class Stores(Protocol):
     """Encodes into files, for corpora that do not fit into memory."""
 
     def encode_to(self, folder: Path, raw: object, fingerprint: str) -> Examples:
-        """As `encode`, kept in a folder and not repeated if it is there already."""
+        """Encode like `encode`, into a folder, unless it is there already."""
 
 
 @runtime_checkable
@@ -142,7 +142,7 @@ def prepare_from(kind: type[Task], settings: Spec, dataset: Dataset, files: Mapp
 
 
 def is_streaming(task: Task) -> bool:
-    """Whether rows continue from batch to batch."""
+    """True if rows continue from batch to batch."""
     return supports(task, Streams) and task.streaming
 
 
