@@ -27,7 +27,7 @@ class OptimizerSpec(Spec):
     states: ClassVar[int] = 2
     """Numbers that are kept for each weight."""
     mup: ClassVar[bool] = False
-    """Whether updates are as large as the gradient's sign, so that the rates of muP fit."""
+    """True if updates are as large as the gradient's sign, so that the rates of muP fit."""
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         raise NotImplementedError
@@ -81,7 +81,7 @@ def split_decay(parameters: Sequence[Tensor], decay: float) -> list[ParamGroup]:
 
 
 def can_fuse(net: nn.Module) -> bool:
-    """Whether torch has a fused optimizer step for the devices of this model."""
+    """True if torch has a fused optimizer step for the devices of this model."""
     return all(p.device.type in ("cpu", "cuda") for p in net.parameters())
 
 

@@ -33,7 +33,7 @@ class Averaging(Spec):
 
 @spec
 class Train(Spec):
-    """How to train: length, batches, optimizer, schedule, validation, checkpoints."""
+    """Training: length, batches, optimizer, schedule, validation, checkpoints."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     epochs: Count | None = None
@@ -57,7 +57,7 @@ class Train(Spec):
     validate_every: Count | None = None
     """Steps between validations; by default ten validations per run."""
     validation_engine: EngineName = "torch"
-    """What decodes outputs at validation: `torch`, or `native` and `auto` as for `regard run`. The log says
+    """Engine that decodes at validation: `torch`, or `native` and `auto` as for `regard run`. The log says
     which engine it was."""
     save_every: Count | None = None
     """Steps between checkpoints; by default one at each validation."""
@@ -83,7 +83,7 @@ class Recipe(Spec):
     decode: Search = Search()
     about: str = ""
     purpose: str = ""
-    """What people use it for: the heading under which `regard recipes` lists it."""
+    """Purpose of people who use it: the heading under which `regard recipes` lists it."""
 
     def model_spec(self, facts: Mapping[str, object], notes: list[str] | None = None) -> ModelSpec:
         """Expand the `model` section, with the data's `facts` (vocabulary, length) as defaults."""

@@ -31,7 +31,7 @@ LENGTH = ("steps", "epochs")
 
 @dataclasses.dataclass(frozen=True)
 class TrainRequest:
-    """What the user asked for: a recipe, files, settings, a model to start from."""
+    """Request of a user: a recipe, files, settings, a model to start from."""
 
     recipe: str | Mapping[str, object]
     data: Sequence[str] = ()

@@ -243,7 +243,7 @@ class _Run:
         trainer.copies = copy_description(self.folder, trainer.task.files())
 
     def _describe(self, trainer: Trainer) -> list[str]:
-        """What is printed before the first step."""
+        """List what is printed before the first step."""
         started = self.builder.initialization
         return [
             *(() if started is None else started.lines(str(self.request.start))),

@@ -1,4 +1,4 @@
-"""What a run leaves for people: model folders and the report."""
+"""Model folders and report that a run leaves for people."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 Handler = Callable[[int, FrameType | None], object] | int | None
-"""What `signal.signal` takes and returns."""
+"""Handler that `signal.signal` takes and returns."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

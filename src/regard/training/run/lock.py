@@ -69,7 +69,7 @@ class RunLock:
 
 
 def _is_current(path: Path, file: IO[str]) -> bool:
-    """Whether this open file is still the one at the path."""
+    """True if this open file is still the one at the path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     return False

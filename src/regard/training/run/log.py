@@ -60,7 +60,7 @@ class Log:
         return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def has_changed(self, digest: Plain) -> bool:
-        """Whether the log does not begin with what it was when this `digest` was taken."""
+        """True if the log does not begin with what it was when this `digest` was taken."""
         data = self.path.read_bytes() if self.path.exists() else b""
         return hashlib.sha256(data[: digest["size"]]).hexdigest() != str(digest["sha256"])
 
@@ -106,7 +106,7 @@ def _summary_writer() -> type[SummaryWriter]:
 
 
 def _finite(value: object) -> object:
-    """The same value with null for NaN and infinity, which JSON lacks."""
+    """Return the value with null for NaN and infinity, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

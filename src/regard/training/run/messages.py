@@ -1,4 +1,4 @@
-"""What a run prints before its first step and after its last."""
+"""Messages of a run before its first step and after its last."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ class Progress:
 
 
 def wants_bar(stream: TextIO) -> bool:
-    """Whether to draw a bar: on a terminal, and in a notebook, whose stderr is no terminal."""
+    """True if a bar is to be drawn: on a terminal, and in a notebook, whose stderr is no terminal."""
     return stream.isatty() or in_notebook()
 
 
 def in_notebook() -> bool:
-    """Whether the kernel of a notebook runs this code (Jupyter, Colab), rather than Python or IPython in a terminal."""
+    """True if the kernel of a notebook runs this code (Jupyter, Colab), rather than Python or IPython in a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and getattr(shell, "kernel", None) is not None

@@ -1,4 +1,4 @@
-"""What is left of an earlier run, by its folder."""
+"""Remains of an earlier run, by its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_done_event(folder: Path) -> Plain | None:
 
 
 def is_finished_without_checkpoint(folder: Path, save_every: int, *, changed: bool) -> bool:
-    """Whether a run that has no checkpoint is finished, so that its models stay; False if it can begin.
+    """True if a run that has no checkpoint is finished, so that its models stay; False if it can begin.
 
     A run that was saved once and has lost its checkpoints can do neither, and is refused.
     """
@@ -43,7 +43,7 @@ def is_finished_without_checkpoint(folder: Path, save_every: int, *, changed: bo
 
 
 def _was_saved(folder: Path, every: int) -> bool:
-    """Whether the run had a checkpoint once. A run killed before step `every` had none."""
+    """True if the run had a checkpoint once. A run killed before step `every` had none."""
     if (folder / FINAL).exists():
         return True
     steps = [event["step"] for event in read_log(folder / LOG)]

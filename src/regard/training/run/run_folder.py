@@ -162,7 +162,7 @@ def read_run(folder: Path) -> tuple[Plain, Plain] | None:
 
 
 def find_run_fault(folder: Path) -> str | None:
-    """What is wrong with run.json or recipe.yaml; None if nothing is."""
+    """Return the fault of run.json or recipe.yaml; None if there is none."""
     try:
         facts, recipe = _read_run(folder)
         parse_yaml(recipe, str(folder / RECIPE))
@@ -186,7 +186,7 @@ def save_facts(folder: Path, **facts: object) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether starting over would lose anything."""
+    """True if starting over would lose anything."""
     left = ("checkpoints/step-*", BEST, f".{BEST}.previous", FINAL, f".{FINAL}.previous")
     return any(True for name in left for _ in folder.glob(name))
 
@@ -266,7 +266,7 @@ def _digest(facts: Mapping[str, object]) -> str:
 
 
 def _find_prepared(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> tuple[str, ...]:
-    """What an interrupted run has prepared for this one: tokens record what they were made of, a vocabulary does not."""
+    """List what an interrupted run has prepared for this one: tokens record what they were made of, a vocabulary does not."""
     path = folder / RECIPE
     if not path.exists() or path.read_bytes() != recipe.yaml().encode():
         return (TOKENS,)

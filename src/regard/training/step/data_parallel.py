@@ -83,7 +83,7 @@ def _add(parameters: Sequence[nn.Parameter], grads: Grads) -> None:
 
 
 PATIENCE = datetime.timedelta(days=2)
-"""How long a process waits for another: the leader may be validating."""
+"""Time that a process waits for another: the leader may be validating."""
 T = TypeVar("T")
 
 
@@ -107,7 +107,7 @@ class ProcessGroup:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is the process that validates, logs and writes."""
+        """True if this is the process that validates, logs and writes."""
         return self.rank == 0
 
     def command_line(self, command: str) -> str:

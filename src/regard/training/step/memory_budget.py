@@ -136,7 +136,7 @@ def _numbers(part: nn.Module) -> int:
 
 
 def _recomputes(spec: ModelSpec) -> bool:
-    """Whether activations are computed again for the backward pass instead of kept."""
+    """True if activations are computed again for the backward pass instead of kept."""
     return any(
         getattr(part, "recompute", False) or getattr(part, "kind", "") == "reversible" for _, part in spec.walk()
     )

@@ -70,7 +70,7 @@ class NoMoreSteps(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
-    """What happened in a step."""
+    """Result of a step."""
 
     tokens: int
     loss: float
@@ -79,7 +79,7 @@ class StepResult:
     """Norm of the gradient before clipping."""
     rate: float
     sound: bool
-    """Whether everything was finite; if not, the weights are unchanged."""
+    """True if everything was finite; if not, the weights are unchanged."""
     layers: Plain | None = None
     """Norms by layer, if they were requested and the step was sound."""
 

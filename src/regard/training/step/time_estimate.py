@@ -1,4 +1,4 @@
-"""How long a run takes, and in which precision it is faster.
+"""Duration of a run, and in which precision it is shorter.
 
 A few steps are timed on a copy of the model before the run starts; the run itself is not touched. Once it trains, the time
 left follows from what its steps and validations really took.
@@ -70,7 +70,7 @@ class TimeLeft:
         self.step_seconds += seconds
 
     def add_validation(self, seconds: float) -> None:
-        """The newest counts: early models write on until they are stopped, so the first takes longest."""
+        """Keep only the newest: early models write until they are stopped, so the first takes longest."""
         self.validation_seconds = seconds
 
     def after(self, step: int) -> float:

@@ -19,7 +19,7 @@ from regard.tasks.common.task import EvalSet, Examples, Task
 ALWAYS = ("loss", "perplexity")
 """Scores that are reported whether they are among the task's or not."""
 GREEDY: Plain = {"beam": 1, "n_best": 1, "sample": False}
-"""How outputs are decoded while training, whatever the recipe says: it is fast."""
+"""Decoding while training, whatever the recipe says: it is fast."""
 MAX_SHOWN = 60
 """Characters of a text in a printed sample."""
 MAX_KEPT = 400
@@ -89,7 +89,7 @@ class Validator:
         return open_engine(self.net, chosen)
 
     def decoding(self, *, greedy: bool = True) -> str:
-        """How outputs were decoded, as `greedy` or `beam 5`; empty if no score needs outputs."""
+        """Name the decoding of outputs, as `greedy` or `beam 5`; empty if no score needs outputs."""
         if not any(METRICS[name].decodes for name in self.task.metrics):
             return ""
         if self.search.sample and not greedy:
@@ -108,7 +108,7 @@ class Validator:
         ]  # fmt: skip
 
     def attention_maps(self, count: int = 2) -> list[Plain]:
-        """What a few short examples attend to, always the same ones, in percent: the last layer, averaged over heads.
+        """Map what a few short examples attend to, always the same ones, in percent: the last layer, averaged over heads.
 
         None for a task that cannot be looked into, or for a model without attention weights.
         """

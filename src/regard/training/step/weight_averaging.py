@@ -57,7 +57,7 @@ class Snapshots:
         write_folder(self._path(step), {FILE: pack(weights)}, damaged=True, storage=self.storage)
 
     def find_fault(self, step: int) -> str | None:
-        """What is wrong with the snapshot of a step; None if nothing is."""
+        """Return the fault of the snapshot of a step; None if there is none."""
         return find_fault(self._path(step), self.storage)
 
     def average(self, steps: Collection[int]) -> dict[str, Tensor]:
