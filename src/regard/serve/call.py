@@ -30,7 +30,7 @@ from regard.spec import Plain
 
 @dataclasses.dataclass(frozen=True)
 class ServerContext:
-    """What all requests share."""
+    """Parts of the server that all requests share."""
 
     settings: ServerSettings
     inference: InferenceProcess
@@ -107,7 +107,7 @@ class Route:
     forms: bool = False
     files: bool = False
     admits: bool = True
-    """Whether it counts as a request in flight; not if it answers at once."""
+    """True if it counts as a request in flight; False if it answers at once."""
 
     async def answer(self, server: ServerContext, request: Request) -> Response:
         """The response to a request."""
@@ -174,7 +174,7 @@ async def wait_for_disconnect(request: Request) -> None:
 async def send_events(
     path: str, first: object, stream: EventStream, seconds: float, stack: ExitStack
 ) -> AsyncIterator[bytes]:
-    """Events as they are sent; an error becomes one, and then the stream ends."""
+    """Yield encoded events; on error, send it as the last event."""
     with stack:
         try:
             async with asyncio.timeout(seconds):

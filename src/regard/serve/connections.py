@@ -54,7 +54,7 @@ class Connections:
         """Since when."""
 
     def choose_protocol(self, config: uvicorn.Config) -> Callable[..., asyncio.Protocol]:
-        """What makes the protocol of a new connection; TLS is taken out of the configuration and begun here."""
+        """Return what makes the protocol of a new connection; take TLS out of the configuration, since it begins here."""
         context, config.ssl = config.ssl, None
         if context is None:
             return partial(BoundedProtocol, self)
@@ -126,7 +126,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is the client's turn."""
+        """True if it is the client's turn."""
         return self.cycle is None or self.cycle.response_complete or self.is_reading_body
 
     @property

@@ -74,7 +74,7 @@ class Gate:
 
 @lru_cache(maxsize=1024)
 def is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
-    """Whether a Host header is an address, localhost or an allowed name, with or without a port."""
+    """True if a Host header is an address, localhost or an allowed name, with or without a port."""
     name = host.lower()
     name, _, port = name.rpartition(":") if not name.endswith("]") and ":" in name else (name, "", "")
     if port and not port.isdigit():

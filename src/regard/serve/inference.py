@@ -162,7 +162,7 @@ class InferenceServer:
 
 
 def describe_error(error: Exception) -> dict[str, str]:
-    """An error for the API process: its kind and its words. Those of a bug stay here."""
+    """Describe an error for the API process; details of internal errors are only logged."""
     from regard.serve.model_table import UnknownModel
 
     if isinstance(error, ServerBusy):

@@ -35,7 +35,7 @@ LOG = logging.getLogger("regard.serve")
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """What a request is called in the log, and known by in quarantine."""
+    """Name of a request in the log, and its digest in quarantine."""
 
     name: str
     digest: bytes

@@ -154,7 +154,7 @@ async def languages(call: Call, body: None) -> object:
 
 
 async def frontend_settings(call: Call, body: None) -> object:
-    """What LibreTranslate's page asks first."""
+    """Answer what LibreTranslate's page asks first."""
     settings, models = call.server.settings, call.list_models("translate")
     pair = models[0]["languages"] if models else {"sources": [""], "targets": [""]}
     sides = {"source": pair["sources"][0], "target": pair["targets"][0]}

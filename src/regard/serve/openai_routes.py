@@ -29,7 +29,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What completions and chat have in common."""
+    """Fields that completions and chat have in common."""
 
     model: str
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

@@ -1,4 +1,4 @@
-"""What the inference process does for a request.
+"""Operations of the inference process for a request.
 
 Each operation takes a model and plain arguments, and returns plain data, or yields pieces before it does.
 """
@@ -68,7 +68,7 @@ def stream(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
 
 
 def chat(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
-    """As `stream`, for the answer in a conversation."""
+    """Stream like `stream`, for the answer in a conversation."""
     model, template, options = served.model, served.chat_template, dict(given.get("options", {}))
     if template is None or not isinstance(model.task, LmFrame):
         raise SpecError(f"{served.name} has no chat template; use /v1/completions")

@@ -127,7 +127,7 @@ def _choose_generator(call: Call, name: str | None) -> str:
 
 
 def _find_use(call: Call, name: str) -> str:
-    """What a model that gives outputs is used for."""
+    """Return the use of models that give outputs."""
     uses = call.server.inference.models[name]["uses"]
     return next((use for use in GENERATES if use in uses), "complete")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from regard.serve.api_error import ApiError
 
 SECONDS = 600.0
-"""How long a request is refused."""
+"""Time for which a request is refused."""
 MAX_REQUESTS = 10_000
 """Requests that are remembered."""
 CHOSEN_BY_US = ("seed", "first")
@@ -62,7 +62,7 @@ class Quarantine:
 
 
 def digest_request(op: str, model: str, arguments: Mapping[str, object]) -> bytes:
-    """What a request is known by, whoever sends it."""
+    """Return the digest by which a request is known, whoever sends it."""
     options = arguments.get("options")
     if isinstance(options, Mapping):
         kept = {name: value for name, value in options.items() if name not in CHOSEN_BY_US}

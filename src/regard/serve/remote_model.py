@@ -25,7 +25,7 @@ BYTES_PER_CHARACTER, MORE_BYTES = 12, 1 << 12
 
 
 def is_address(model: str) -> bool:
-    """Whether this names a server and not a folder."""
+    """True if this names a server and not a folder."""
     return model.startswith(("http://", "https://"))
 
 

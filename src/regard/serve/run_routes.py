@@ -81,7 +81,7 @@ def summarize_run(name: str, path: Path) -> Plain:
 
 
 def describe_fault(error: Exception) -> str:
-    """What is wrong with a run."""
+    """Describe the fault of a run."""
     if isinstance(error, OSError):
         return make_printable(f"{LOG} cannot be read: {error.strerror}")
     return f"{LOG} has an event that is no JSON: NaN, a number without a limit, or a thousand nested lists"

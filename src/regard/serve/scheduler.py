@@ -48,7 +48,7 @@ class _Sequence:
     ticket: Ticket
     tell: Callable[[SequenceProgress | BaseException], None]
     streams: bool = True
-    """Whether its caller wants to know each token, and not only the outcome."""
+    """True if its caller wants to know each token, and not only the outcome."""
     is_withdrawn: bool = False
     written: int = 0
     """Tokens that its caller was told of."""
@@ -110,7 +110,7 @@ class _Call:
 
 @dataclasses.dataclass(frozen=True)
 class SchedulerStats:
-    """How busy a scheduler is, and what it has done so far."""
+    """Load of a scheduler, and what it has done so far."""
 
     waiting: int
     running: int
@@ -292,7 +292,7 @@ class Scheduler:
                 del self._waiting[client]
 
     def _choose_entering(self) -> list[_Sequence]:
-        """Those that fit into free slots: the next one of each client in turn."""
+        """Take the sequences that fit into free slots: the next one of each client in turn."""
         free = self._slots - sum(sequence.rows for sequence in self._running.values())
         chosen: list[_Sequence] = []
         while self._waiting:

@@ -48,7 +48,7 @@ BY_TASK = {
     "recommend": "recommend",
     "frames": "continue",
 }
-"""What a model is used for, by its task."""
+"""Use of models, by their task."""
 BY_CAPABILITY = {
     "complete": StreamsText,
     "score": Scores,
@@ -57,12 +57,12 @@ BY_CAPABILITY = {
     "image": ReadsImages,
 }
 SIDES = ("source", "target")
-"""What the languages of a model are called that does not say."""
+"""Names of the languages of models that do not say."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadSettings:
-    """How models are loaded."""
+    """Settings for loading models."""
 
     engine: str = "auto"
     device: str = "cpu"
@@ -121,7 +121,7 @@ class ServedModel:
             self.scheduler.close()
 
     def describe(self) -> Plain:
-        """What the API process knows of it."""
+        """Describe it to the API process."""
         return {
             "name": self.name,
             **describe_task(self.model.task, chats=self.chat_template is not None),
@@ -133,7 +133,7 @@ class ServedModel:
 
 
 def describe_task(task: Task, *, chats: bool) -> Plain:
-    """What a model of this task is used for, its languages and its classes."""
+    """Describe the uses of models of this task, their languages and their classes."""
     kind = kind_of(type(task))
     uses = [BY_TASK[kind]] if kind in BY_TASK else []
     uses += [use for use, capability in BY_CAPABILITY.items() if supports(task, capability)] + ["chat"] * chats

@@ -22,7 +22,7 @@ MIN_KEY = 16
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much one request may ask for, and how many there may be."""
+    """Limits of one request, and of their number."""
 
     body: int = 4 << 20
     """Bytes of a request."""
@@ -51,7 +51,7 @@ class Limits:
     requests: int = 128
     """Requests that are answered or wait at the same time."""
     client_requests: int = 64
-    """Those of one client."""
+    """Maximum concurrent requests per client."""
     depth: int = 16
     """Nesting of JSON."""
 
@@ -108,7 +108,7 @@ class ServerSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         if self.host in LOOPBACK:
             return True
         try:

@@ -10,12 +10,12 @@ from regard.serve.call import Call, Route
 
 
 async def check_health(call: Call, body: None) -> object:
-    """Whether the API process answers."""
+    """Show that the API process answers."""
     return {"status": "ok"}
 
 
 async def check_ready(call: Call, body: None) -> object:
-    """Whether models answer, and new requests are admitted; if not, why."""
+    """Tell whether models answer, and new requests are admitted; if not, why."""
     server = call.server
     if server.admission.is_draining:
         reason: str | None = "the server is shutting down"
@@ -36,7 +36,7 @@ async def show_metrics(call: Call, body: None) -> object:
 
 
 async def show_limits(call: Call, body: None) -> object:
-    """How much one request may ask for."""
+    """Show the limits of one request."""
     return dataclasses.asdict(call.server.settings.limits)
 
 

@@ -31,7 +31,7 @@ class StopTexts:
         self.is_met = False
 
     def add(self, piece: str) -> str:
-        """What can be passed on after this piece."""
+        """Return what can be passed on after this piece."""
         if self.is_met:
             return ""
         text, self._held = self._held + piece, ""
@@ -44,10 +44,10 @@ class StopTexts:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """What was held back, if no stop text has come."""
+        """Return what was held back, if no stop text has come."""
         return "" if self.is_met else self._held
 
     @staticmethod
     def _overlap(text: str, stop: str) -> int:
-        """How much of the beginning of a stop text the text ends with."""
+        """Length of the beginning of a stop text with which the text ends."""
         return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -35,7 +35,7 @@ class GenerationTag(Extension):
 
 
 def make_environment() -> ImmutableSandboxedEnvironment:
-    """What templates are written for: the filters and functions that `transformers` gives them."""
+    """Make what templates are written for: the filters and functions that `transformers` gives them."""
 
     def refuse(message: str) -> NoReturn:
         raise TemplateError(message)

@@ -42,7 +42,7 @@ if hasattr(signal, "SIGPROF"):
 
 
 class TemplateFault(Exception):
-    """What the template, or the template engine, says."""
+    """Error of the template, or of the template engine."""
 
 
 class TemplateProcess:

@@ -31,7 +31,7 @@ _HEAD, _SCHEDULER, _REQUEST = struct.Struct("<Qd"), struct.Struct("<dqd"), struc
 
 @dataclasses.dataclass(frozen=True)
 class SchedulerSign:
-    """What a scheduler does: it last turned at `turned`; it computes a request, a `STEP` of its batch, or is `IDLE`."""
+    """State of a scheduler: it last turned at `turned`; it computes a request, a `STEP` of its batch, or is `IDLE`."""
 
     turned: float
     current: int
@@ -41,7 +41,7 @@ class SchedulerSign:
 
 @dataclasses.dataclass(frozen=True)
 class RequestSign:
-    """What the thread of a request does, the row of the scheduler in whose batch it is (or -1), and its deadline."""
+    """State of a request's thread, the row of the scheduler in whose batch it is (or -1), and its deadline."""
 
     number: int
     state: int
