@@ -1,4 +1,4 @@
-"""What the result of a cell rests on besides its settings.
+"""Basis of the result of a cell besides its settings.
 
 The basis is part of the name of a cell, so that a changed plugin, test file, Regard or torch is another cell. The processor is
 recorded with the result and is not part of the name: it changes the last digits, and a study may run on several machines.

@@ -56,13 +56,13 @@ class CompareResult(Reporting):
     notes: Sequence[str]
     looks: Sequence[int]
     parallel: int = 1
-    """How many cells ran at once."""
+    """Number of cells that ran at once."""
     basis: Plain = dataclasses.field(default_factory=dict)
     """The code and files that the cells were computed with, unless `mixed` says otherwise."""
 
     @property
     def mixed(self) -> list[str]:
-        """What must be known before the verdict: which cells rest on something else than the others."""
+        """Tell what must be known before the verdict: which cells rest on something else than the others."""
         return tell_mixture([cell for own in self.cells.values() for cell in own])
 
     def plain(self) -> dict[str, object]:

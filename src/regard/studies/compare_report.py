@@ -52,7 +52,7 @@ def tell_verdicts(found: CompareResult, title: str = "Verdict") -> Chapter:
 
 
 def tell_terms(found: CompareResult) -> Chapter:
-    """What was done to be fair."""
+    """Tell what was done to be fair."""
     notes = [f"{method.name}: {note}" for method in found.methods for note in method.notes]
     energy = (
         [] if "joules" in list_costs(found) else ["energy: not known, since this machine does not tell it (powercap)"]
@@ -110,7 +110,7 @@ COSTS: dict[str, Axis] = {
 
 
 def list_costs(found: CompareResult) -> dict[str, Axis]:
-    """What contenders cost; energy only if it is known of every run."""
+    """List the costs of contenders; energy only if it is known of every run."""
     known = all(_joules(cell) is not None for cells in found.cells.values() for cell in cells if not cell.error)
     return COSTS | ({"joules": _mean_joules} if known else {})
 

@@ -1,4 +1,4 @@
-"""How time and memory of mixers grow with the length.
+"""Growth of time and memory of mixers with the length.
 
 The table that textbooks quote, measured on this machine for every mixer and for recurrent and convolutional layers: time and
 memory of a layer forward and backward by length, the fitted exponent beside that of the papers, sequential operations, maximum

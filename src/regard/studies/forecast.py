@@ -1,4 +1,4 @@
-"""How long a study will take, said before it starts.
+"""Forecast of the time of a study, before it starts.
 
 The time of finished cells predicts that of others of their kind; without any, a few training steps are timed on this
 machine, with the threads that the cell will have.

@@ -1,4 +1,4 @@
-"""How far gradients reach, by kind of layer.
+"""Reach of gradients, by kind of layer.
 
 Two layers of each kind, as they are initialized, read a random sequence. The size of the gradient that reaches an input at
 distance k shows whether it vanishes (recurrent layers: by a factor per step) or stays (attention: one step whatever the

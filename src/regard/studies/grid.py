@@ -57,7 +57,7 @@ class Cell:
     job: str
     settings: Plain
     basis: Plain = dataclasses.field(default_factory=dict)
-    """What else its result rests on; the grid fills it in."""
+    """Facts on which its result rests, too; the grid fills them in."""
 
     @property
     def slug(self) -> str:
@@ -80,9 +80,9 @@ class CellResult:
     processor: str | None = None
     """Where it was computed."""
     differs: Sequence[str] = ()
-    """How the code or test files it was computed with differ from those of the study."""
+    """Differences between its code or test files and those of the study."""
     other_tests: bool = False
-    """Whether it was tested on other files, with which no other result can be compared."""
+    """True if it was tested on other files, with which no other result can be compared."""
 
     @property
     def error(self) -> str | None:
@@ -114,7 +114,7 @@ class Grid:
 
     @property
     def parallel(self) -> int:
-        """How many cells run at once."""
+        """Number of cells that run at once."""
         if self.on == RAY:
             from regard.studies.ray_cells import count_processors
 
@@ -285,7 +285,7 @@ def _describe_older(older: Sequence[CellResult]) -> str:
 
 
 class Board:
-    """What is shown while cells run."""
+    """Display of running cells."""
 
     def __init__(self, grid: Grid, total: int, left: int) -> None:
         self.grid, self.total, self.done, self.left = grid, total, total - left, left
@@ -323,7 +323,7 @@ class Board:
 
 
 def _share_done(work: Path) -> float:
-    """How much of a training run is done, by the last line of its log."""
+    """Return the share of a training run that is done, by the last lines of its log."""
     try:
         lines = (work / "log.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         total = next(event["total"] for line in lines[:3] if (event := _event(line)).get("total"))

@@ -1,4 +1,4 @@
-"""What a cell of a study can do, by name."""
+"""Jobs of cells of a study, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a job found: the same whenever it runs, and apart from it everything that depends on the clock."""
+    """Result of a job. `result` is deterministic; `timing` is not."""
 
     result: Plain
     timing: Plain

@@ -87,7 +87,7 @@ def saturation() -> Figures:
 
 
 def order() -> Figures:
-    """How much outputs change, relative to their size, if tokens are permuted and the outputs are permuted back."""
+    """Change of outputs, relative to their size, if tokens are permuted and the outputs are permuted back."""
     out, ids, moved = {}, torch.randint(50, (4, N)), torch.randperm(N)
     codes: dict[str, PositionSpec | None] = {"without positions": None, "sinusoidal": Sinusoidal()}
     for name, position in codes.items():
@@ -101,7 +101,7 @@ def order() -> Figures:
 
 @torch.no_grad()
 def causal_order() -> Figures:
-    """How much the last output of a causal model without positions changes if the first two tokens change places."""
+    """Change of the last output of a causal model without positions if the first two tokens change places."""
     x, out = torch.randn(8, N, WIDTH), {}
     swapped = x[:, [1, 0, *range(2, N)]]
     for depth in (1, 2):
@@ -113,7 +113,7 @@ def causal_order() -> Figures:
 
 @torch.no_grad()
 def relative_scores() -> Figures:
-    """How much q·k changes, relative to its size, if both positions move by 40: rotary and sinusoidal positions."""
+    """Change of q·k, relative to its size, if both positions move by 40: rotary and sinusoidal positions."""
     q, k = torch.randn(2, 1, 1, N, WIDTH, dtype=torch.float64)
     code = Rotary().build(Site("position", WIDTH, 64, heads=1, head_width=WIDTH)).double()
     near, far = (Coords.span(N, start) for start in (0, 40))
@@ -174,7 +174,7 @@ def rank_collapse() -> Figures:
 
 @torch.no_grad()
 def segments() -> Figures:
-    """How much the outputs of a second segment depend on the first one, with Transformer-XL's memory and without."""
+    """Dependence of outputs of a second segment on the first one, with Transformer-XL's memory and without."""
     site = Site("decoder", WIDTH, 2 * N, causal=True)
     mixer = XLMemory(HEADS, memory_length=N, position=Distance()).build(site)
     _settle(mixer)
@@ -192,7 +192,7 @@ def segments() -> Figures:
 
 
 def window_reach() -> Figures:
-    """How many tokens back the last output of layers with a window of 4 depends on."""
+    """Number of tokens back on which the last output of layers with a window of 4 depends."""
     out = {}
     for depth in (1, 2, 4):
         x = torch.randn(1, 4 * N, WIDTH, requires_grad=True)

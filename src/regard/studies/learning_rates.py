@@ -58,7 +58,7 @@ class RatesResult(Reporting):
         return Table.of(rows)
 
     def sentence(self, way: str) -> str:
-        """How far the best rate moves with the width, and what it costs to keep that of the narrowest model."""
+        """Tell how far the best rate moves with the width, and what it costs to keep that of the narrowest model."""
         low, high = self.widths[0], self.widths[-1]
         found = self.losses[way, high]
         return (

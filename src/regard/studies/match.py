@@ -24,9 +24,9 @@ from regard.training.recipe import Recipe
 Quantity = Literal["parameters", "flops"]
 Dial = Literal["width", "depth"]
 TOLERANCE = 0.01
-"""How far a matched model may be from its target."""
+"""Maximum distance of a matched model from its target."""
 MAX_FACTOR = 16
-"""How much wider or deeper a model may become."""
+"""Maximum factor by which a model may become wider or deeper."""
 
 Build = Callable[[Recipe], ModelSpec]
 
@@ -41,7 +41,7 @@ class ModelSize:
     cost: float
 
     def changes(self, other: ModelSize) -> str:
-        """What differs from another size, as `width 128 → 96`."""
+        """Tell what differs from another size, as `width 128 → 96`."""
         names = ("width", "depth", "hidden")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return ", ".join(f"{name} {old} → {new}" for name, old, new in pairs if old != new)
@@ -140,7 +140,7 @@ class _Sizer:
         return min(tried, key=lambda each: abs(each.cost / target - 1))
 
     def distortion(self, size: ModelSize) -> float:
-        """How far the proportions are from those of the recipe."""
+        """Distance of the proportions from those of the recipe."""
         if size.hidden is None or self.start.hidden is None:
             return 0.0
         return abs(math.log(size.hidden / size.width) - math.log(self.start.hidden / self.start.width))

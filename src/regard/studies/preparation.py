@@ -1,4 +1,4 @@
-"""What a study knows of a recipe before it trains.
+"""Facts about a recipe that a study has before it trains.
 
 The recipe is completed as training would complete it, the data is read and encoded once for all contenders that share it, and
 a few steps are timed for the forecast.
@@ -107,7 +107,7 @@ def set_width(recipe: Recipe, width: int) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """How long a run is: its optimizer steps, and seconds of one."""
+    """Length of a run: its optimizer steps, and seconds of one."""
 
     steps: int
     seconds_per_step: float

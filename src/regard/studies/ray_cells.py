@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regard.studies.grid import Board, Cell, Grid
 
 RETRIES = 3
-"""How often a cell is run again because its node or process was lost."""
+"""Number of times a cell is run again because its node or process was lost."""
 
 
 def connect() -> Any:
@@ -101,7 +101,7 @@ _LOADED: set[str] = set()
 
 
 def _explain(error: Exception) -> str:
-    """What a cell died of, in one line."""
+    """Tell what a cell died of, in one line."""
     cause = getattr(error, "cause", None) or error
     lines = str(cause).strip().splitlines() or [""]
     return f"{type(cause).__name__}: {lines[0]}"

@@ -118,7 +118,7 @@ def resample_items(a: Selection, b: Selection, count: int, *, samples: int = SAM
 
 
 def resample_means(gaps: NDArray[np.float64], *, samples: int = SAMPLES, seed: int = 1) -> Resampled:
-    """The same for a score that is a mean over items: `gaps` (items,) are differences averaged over seeds."""
+    """Resample a score that is a mean over items: `gaps` (items,) are differences averaged over seeds."""
     draw = np.random.Generator(np.random.PCG64(seed))
     rows = max(1, CHUNK // len(gaps))
     sizes = [min(rows, samples - begin) for begin in range(0, samples, rows)]

@@ -1,4 +1,4 @@
-"""What all studies have in common: data, seeds, time."""
+"""Options that all studies have: data, seeds, time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StudyOptions:
     set: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Settings that are changed in all recipes, by path."""
     seeds: int | None = None
-    """How many seeds; by default as many as the study needs."""
+    """Number of seeds; by default as many as the study needs."""
     minutes: float | None = None
     """Refuse a study that would take longer."""
     device: str = "cpu"

@@ -74,7 +74,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class StudyReport:
-    """What a study has to say."""
+    """Report of a study."""
 
     title: str
     chapters: Sequence[Chapter]
@@ -121,7 +121,7 @@ def mean_cell(values: Sequence[float]) -> float | None:
 
 
 class StudyResult(Protocol):
-    """What a study found: for programs, for a terminal, as a page and as figures."""
+    """Result of a study: for programs, for a terminal, as a page and as figures."""
 
     def plain(self) -> dict[str, object]: ...
     def render(self) -> str: ...

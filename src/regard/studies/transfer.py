@@ -29,12 +29,12 @@ WINDOW = 8
 
 
 def _each(path: str, value: object) -> Callable[[ModelSpec], Changes]:
-    """The same setting in every stack."""
+    """Return the change of a setting in every stack."""
     return lambda spec: {f"{stack}.{path}": value for stack, _, _ in list_stacks(spec)}
 
 
 def _attention(path: str, value: object) -> Callable[[ModelSpec], Changes]:
-    """The same setting in every attention, that to the encoder included."""
+    """Return the change of a setting in every attention, that to the encoder included."""
     return lambda spec: {f"{mixer}.{path}": value for mixer, _ in list_mixers(spec)}
 
 

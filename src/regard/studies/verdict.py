@@ -71,7 +71,7 @@ class Verdict:
     adjusted: float | None = None
     """The p-value after Holm's correction."""
     level: float = ALPHA
-    """What it was compared with, at this look."""
+    """Level it was compared with, at this look."""
     further: int | None = None
     """The number of seeds that would probably decide it."""
 
@@ -87,12 +87,12 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How a verdict is reached: declared before the data is seen."""
+    """Rules of a verdict: declared before the data is seen."""
 
     metric: str
     higher: bool
     level: float = ALPHA
-    """What this look may spend of the 5 % for false verdicts."""
+    """Share of the 5 % for false verdicts that this look may spend."""
     look: int = 1
     paired: bool = False
     delta: float | None = None
