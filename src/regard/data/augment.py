@@ -23,7 +23,7 @@ DRAWS = 4
 
 @spec
 class Augment(Spec):
-    """How images are changed in training.
+    """Changes of images in training.
 
     shift   maximum shift in pixels, up, down, left and right; the border is filled with zeros
     flip    mirror half of the images left to right

@@ -41,7 +41,7 @@ class PaddedTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What the model reads (`source`, `given`) and what it should predict (`wanted`, IGNORE where there is no target)."""
+    """Input of the model (`source`, `given`) and what it should predict (`wanted`, IGNORE where there is no target)."""
 
     given: PaddedTokens
     wanted: Tensor

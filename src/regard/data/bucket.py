@@ -233,7 +233,7 @@ def _check_lengths(lengths: ArrayLike) -> NDArray[np.integer]:
 
 
 def _is_table(lengths: ArrayLike | LengthTable) -> TypeGuard[LengthTable]:
-    """Whether lengths are computed on access."""
+    """True if lengths are computed on access."""
     return not isinstance(lengths, np.ndarray | Sequence)
 
 

@@ -66,7 +66,7 @@ class CorpusReport:
     seen: int
     """Number of pairs that are also in the training data (0 if unknown)."""
     swapped: bool
-    """Whether source and target are certainly swapped with respect to the training data."""
+    """True if source and target are certainly swapped with respect to the training data."""
     facts: tuple[str, ...]
 
     def plain(self) -> dict[str, object]:

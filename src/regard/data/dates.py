@@ -196,7 +196,7 @@ class DateLocale:
         return how.template.format_map(values)
 
     def needs_tag(self, day: date, how: Style) -> bool:
-        """Whether the text could mean another day in some locale."""
+        """True if the style asks for a tag, or the text could mean another day in some locale."""
         swappable = day.day <= 12 and day.day != day.month
         if how.tag == "always" or (how.tag == "swappable" and swappable):
             return True
@@ -279,7 +279,7 @@ def _ambiguous_months() -> frozenset[tuple[str, str, int]]:
 
 
 def is_held_out(day: date) -> bool:
-    """Whether a day is held out for validation, as about one in twenty is."""
+    """True if a day is held out for validation, as about one in twenty is."""
     return zlib.crc32(day.isoformat().encode()) % 20 == 0
 
 

@@ -35,7 +35,7 @@ MAX_MEAN_LENGTH = 30.0
 
 @spec
 class Noise(Spec):
-    """How a text is corrupted; the kinds are applied in the order of these fields."""
+    """Corruption of a text; the kinds are applied in the order of these fields."""
 
     permute: Probability = 1.0
     """Share of the texts whose sentences are put into random order."""

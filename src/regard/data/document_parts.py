@@ -39,7 +39,7 @@ class DocumentPart:
     start: int = 0
     stop: int = -1
     ends: bool = True
-    """Whether the last document ends here."""
+    """True if the last document ends here."""
 
     def texts(self, documents: Documents) -> list[str]:
         """Return the texts of this part."""

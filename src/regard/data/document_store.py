@@ -243,7 +243,7 @@ def _find_lines(pieces: Iterator[tuple[int, str]]) -> Iterator[Span]:
 
 
 def _find_blank(pieces: Iterator[tuple[int, str]]) -> Iterator[Span]:
-    """What is between blank lines; blanks at the end of the line before a blank one do not belong to it."""
+    """Yield what is between blank lines; blanks at the end of the line before a blank one do not belong to it."""
     first, end, last, blanks, leading, full = -1, 0, 0, 0, list[int](), False
     for line in _lines(pieces):
         if line.ended and line.blanks == line.stop - line.start:

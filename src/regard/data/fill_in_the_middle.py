@@ -34,7 +34,7 @@ SHORTEST = 8
 
 @spec
 class FillInTheMiddle(Spec):
-    """How many texts are rearranged, and how."""
+    """Share of texts that are rearranged, and how."""
 
     rate: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of the texts that are rearranged; 0: the model only reads from left to right."""
@@ -77,7 +77,7 @@ class Sentinels:
         return [*self.prompt(prefix, suffix, order), *middle, self.end]
 
     def prompt(self, prefix: Ids, suffix: Ids, order: Order) -> list[int]:
-        """What a model reads before it writes the middle."""
+        """Return what a model reads before it writes the middle."""
         if order == "psm":
             return [self.prefix, *prefix, self.suffix, *suffix, self.middle]
         return [self.prefix, self.suffix, *suffix, self.middle, *prefix]

@@ -120,7 +120,7 @@ class Algorithm(GeneratorSpec):
     """
 
     problem: Problem = "addition"
-    """What is computed: `addition`, `multiplication`, `copy`, `reverse` or `sort`."""
+    """Problem to compute: `addition`, `multiplication`, `copy`, `reverse` or `sort`."""
     base: int = 2
     """Base of the numbers, at least 2."""
     min_digits: Count = 1
@@ -221,5 +221,5 @@ class CopyMemory(GeneratorSpec):
 
 
 def _is_held_out(text: str) -> bool:
-    """Whether a string is used for validation only: one in eight, whatever the seed."""
+    """True if a string is used for validation only: one in eight, whatever the seed."""
     return zlib.crc32(text.encode()) % 8 == 0

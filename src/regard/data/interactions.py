@@ -47,7 +47,7 @@ ITEM = ("item", "itemid", "item_id", "iid", "movieid", "movie_id", "asin", "pare
         "bookid", "book_id", "artistid", "artist_id", "trackid", "track_id")  # fmt: skip
 TIME = ("time", "timestamp", "unixreviewtime", "date", "datetime")
 TITLE = ("title", "name")
-"""What columns are called, in lower case."""
+"""Names of columns, in lower case."""
 PLAIN = {2: (0, 1), 3: (0, 1, 2), 4: (0, 1, 3)}
 """The places of user, item and time, by the number of fields, where there is no header."""
 TIMELESS = math.nan
@@ -188,7 +188,7 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
 
 
 def _is_header(cells: Sequence[str], words: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
-    """Whether one of these is what a column is called and comes no more, or is a word above numbers."""
+    """True if one of these is the name of a column and comes no more, or is a word above numbers."""
     for i, (cell, word) in enumerate(zip(cells, words, strict=True)):
         column = [row[i] for row in below if len(row) == len(cells)]
         if word in (*USER, *ITEM, *TIME, *TITLE) and cell not in column:

@@ -37,7 +37,7 @@ class LeaveOneOut:
         return np.flatnonzero(lengths > HELD_OUT) if self.part != "train" else np.flatnonzero(self._ends() > 1)
 
     def histories(self) -> Ragged:
-        """What is known of every user, those of other parts included: the items before the one to predict."""
+        """Known items of every user, those of other parts included: the items before the one to predict."""
         return cut_rows(self.interactions.histories, np.zeros_like(self._ends()), self._ends())
 
     def targets(self, users: NDArray[np.int64]) -> NDArray[np.int32]:

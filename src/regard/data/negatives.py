@@ -31,7 +31,7 @@ class OwnItems:
         self._ends = np.searchsorted(self._keys, np.arange(1, len(histories) + 1, dtype=np.int64) * items)
 
     def contains(self, users: Numbers, items: Numbers) -> NDArray[np.bool_]:
-        """Whether each user has had the item beside it."""
+        """True where a user has had the item beside it."""
         keys = users * self.items + items
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.asarray(self._keys[place] == keys)

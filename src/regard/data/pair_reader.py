@@ -97,7 +97,7 @@ def corpus_like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
 def fill_columns(
     corpora: Sequence[Corpus], columns: tuple[int | str, int | str] | None, header: bool | None
 ) -> tuple[Corpus, ...]:
-    """The corpora, of which tables have these columns and header where they do not say themselves."""
+    """Apply default columns and header to corpora of tables that do not set them."""
     return tuple(
         replace(
             corpus,

@@ -32,7 +32,7 @@ class Dropped:
     count: int = 0
     examples: list[str] = field(default_factory=list)
     remark: str = ""
-    """What the reason is based on in this corpus."""
+    """Basis of the reason in this corpus."""
 
     def add(self, example: str) -> None:
         """Count a pair; the first few are kept as examples."""
@@ -56,9 +56,9 @@ class Pairs:
     weight: float = 1.0
     name: str = "pairs"
     dropped: tuple[Dropped, ...] = ()
-    """What was dropped when the pairs were read, and why."""
+    """Pairs that were dropped while reading, and why."""
     notes: tuple[str, ...] = ()
-    """How a table was read, where that is not certain."""
+    """Notes on how a table was read, where that is not certain."""
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):

@@ -144,7 +144,7 @@ def _read_json(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
 
 
 def _name_json(value: object) -> str:
-    """What JSON calls a value of this type."""
+    """Name the type of this value as JSON does."""
     names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", dict: "an object"}
     return names.get(type(value), "null")
 

@@ -28,7 +28,7 @@ Ids = NDArray[np.int32]
 
 @spec
 class Spans(Spec):
-    """How much of a text is removed."""
+    """Spans of a text that are removed."""
 
     density: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of the tokens that are removed."""

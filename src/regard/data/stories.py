@@ -52,7 +52,7 @@ def parse_story(text: str) -> Story:
 
 
 def _are_facts(fields: list[str], question: int) -> bool:
-    """Whether what follows the answer in a line are the numbers of sentences before the question, or nothing."""
+    """True if what follows the answer in a line are the numbers of sentences before the question, or nothing."""
     return len(fields) <= 1 and all(
         _NUMBER.fullmatch(number) and 1 <= int(number) < question for field in fields for number in field.split()
     )

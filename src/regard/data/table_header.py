@@ -1,4 +1,4 @@
-"""Whether a table has a header, and which columns it names.
+"""Detection of a table's header, and of the columns it names.
 
 A table with the names that a task expects needs no more. Otherwise the first row decides: a cell that no column would be
 called (a sentence, a number, a label that comes again below) makes it data, words that columns are called make it a header,
@@ -20,7 +20,7 @@ Columns = tuple[int | str, ...]
 SAMPLE = 100
 """Number of rows that the first one is compared with."""
 NAME = re.compile(r"[^\W\d][\w .:/#()-]{0,39}")
-"""What a column may be called."""
+"""Pattern of column names."""
 NUMBER = re.compile(r"[-+]?[\d.,]*\d")
 MIN_WORDS = 3
 """Words of a typical text; a column has a name of fewer."""
@@ -94,7 +94,7 @@ def read_header(path: str, wanted: TableColumns, first: list[str], below: Sequen
 
 
 def is_header(first: Sequence[str], below: Sequence[Sequence[str]]) -> tuple[bool, bool]:
-    """Whether a first row is a header, and whether that is certain."""
+    """Tell whether a first row is a header, and whether that is certain."""
     columns = [[row[i].strip() for row in below if len(row) == len(first)] for i in range(len(first))]
     numbers = [bool(column) and all(NUMBER.fullmatch(cell) for cell in column) for column in columns]
     cells = [cell.strip() for cell, number in zip(first, numbers, strict=True) if cell.strip() or not number]
@@ -112,7 +112,7 @@ def is_header(first: Sequence[str], below: Sequence[Sequence[str]]) -> tuple[boo
 
 @cache
 def _known_words() -> frozenset[str]:
-    """What columns are called: our own names, other words for them, and languages."""
+    """Names of columns: our own names, other words for them, and languages."""
     from babel import Locale
 
     languages = {word.lower() for pair in Locale("en").languages.items() for word in pair}

@@ -40,7 +40,7 @@ def read_columns(
 
 
 def is_table(path: str) -> bool:
-    """Whether a file is a table, by the ending of its name."""
+    """True if a file is a table, by the ending of its name."""
     return file_kind(path) in READERS
 
 

@@ -26,7 +26,7 @@ Ids = NDArray[np.int64]
 
 @spec
 class Masking(Spec):
-    """How many tokens are chosen, and how they are replaced."""
+    """Shares of tokens that are chosen, and of their replacements."""
 
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of the tokens to predict; at least one token."""

@@ -44,7 +44,7 @@ AHEAD = 2
 Size = Annotated[int, Field(ge=0, lt=1 << 48)]
 J = TypeVar("J")
 Chunk = Sequence[Ragged]
-"""The same rows of every column."""
+"""Corresponding rows of every column."""
 
 
 @spec

@@ -1,4 +1,4 @@
-"""What a filter of sentence pairs is."""
+"""Filters of sentence pairs: their specification."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PairFilter:
     """A filter prepared for one corpus."""
 
     keeps: Callable[[str, str], bool]
-    """Whether to keep a source and its target; called once for each pair, in order."""
+    """Decision to keep a source and its target; called once for each pair, in order."""
     remark: str = ""
-    """What was learned about the corpus, for the report."""
+    """Findings about the corpus, for the report."""
 
 
 class FilterSpec(Spec):
@@ -29,7 +29,7 @@ class FilterSpec(Spec):
 
     registry = FILTERS
     needs_sample: ClassVar[bool] = False
-    """Whether it has to see some pairs before it can decide about one."""
+    """True if it has to see some pairs before it can decide about one."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""How music becomes words, and words become music."""
+"""Music as words, and words as music."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EncodingSpec(Spec):
     parts: ClassVar[tuple[str, ...]]
     """The names of the parts that notes have."""
     unit: ClassVar[str]
-    """What time is counted in: beats or seconds."""
+    """Unit of time: beats or seconds."""
 
     @property
     def steps_per_unit(self) -> int:
@@ -51,7 +51,7 @@ class EncodingSpec(Spec):
         raise NotImplementedError
 
     def split(self, word: str) -> tuple[str, str, str]:
-        """What comes before the pitch of a word, the pitch, and what comes after it; no pitch is empty."""
+        """Split a word into what comes before its pitch, the pitch, and what comes after it; no pitch is empty."""
         raise NotImplementedError
 
     def transpose(self, word: str, by: int) -> str | None:
