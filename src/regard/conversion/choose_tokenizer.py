@@ -73,7 +73,7 @@ def doubt_tokenizer(tokenizer: Tokenizer, folder: Path | None, texts: list[str])
 
 
 def _doubt_vocabulary(folder: Path) -> list[str]:
-    """What a folder with only a vocab.txt leaves open."""
+    """Tell what a folder with only a vocab.txt leaves open."""
     if (folder / "tokenizer.json").exists() or (folder / "source.spm").exists() or not (folder / "vocab.txt").exists():
         return []
     vocab, out = read_vocabulary(folder), []
@@ -85,7 +85,7 @@ def _doubt_vocabulary(folder: Path) -> list[str]:
 
 
 def _spell_tokens(tokenizer: Tokenizer) -> list[str]:
-    """What some tokens spell, each alone; not those that continue a word, which cannot stand alone."""
+    """Spell some tokens, each alone; not those that continue a word, which cannot stand alone."""
     ids = [i for i in range(tokenizer.size) if i not in tokenizer.marks]
     some = random.Random(0).sample(ids, min(len(ids), _MADE))
     texts = [tokenizer.decode([i]) for i in some if not tokenizer.spell(i).startswith(CONTINUATION)]

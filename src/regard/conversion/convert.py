@@ -57,18 +57,18 @@ class Conversion:
     model: Path
     """The folder that was written."""
     source: str
-    """What it was converted from."""
+    """Origin that it was converted from."""
     kind: str
-    """What it is now."""
+    """Kind that it is now."""
     parameters: int
     difference: float | None
     """The largest difference of the outputs to those of `transformers`; None if they were not compared."""
     proof: TextProof | None
-    """How many texts give the same on both sides; None if they were not compared."""
+    """Number of texts that give the same on both sides; None if they were not compared."""
     reason: str = ""
     """Why outputs or texts were not compared."""
     notes: tuple[str, ...] = ()
-    """What may be wrong, or is different now."""
+    """Notes on what may be wrong, or is different now."""
 
     def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
@@ -248,7 +248,7 @@ class _Job:
             self._note(note)
 
     def _compare_exported(self, net: Net, task: Task) -> tuple[float | None, TextProof | str]:
-        """As `_compare`, with the same model in a Hugging Face folder of ours."""
+        """Compare like `_compare`, with the same model in a Hugging Face folder of ours."""
         with tempfile.TemporaryDirectory() as made:
             for file, data in export_model(net.spec, net.state_dict(), task, Search()).files.items():
                 Path(made, file).write_bytes(data)

@@ -58,7 +58,7 @@ def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
 
 
 def read_origin(path: Path) -> Origin:
-    """What a file says besides the model: its chat template."""
+    """Read what a file says besides the model: its chat template."""
     template = GgufFile(path).said.get("tokenizer.chat_template")
     return Origin(tokenizer={"chat_template": template} if isinstance(template, str) else {})
 

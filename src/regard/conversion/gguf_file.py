@@ -182,7 +182,7 @@ def _split_q4_k(raw: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
 
 
 BLOCKS = {"Q8_0": _split_q8_0, "Q4_0": _split_q4_0, "Q4_1": _split_q4_1, "Q4_K": _split_q4_k}
-"""How formats of 4 and 8 bits are divided into numbers, scales and minima."""
+"""Functions that divide formats of 4 and 8 bits into numbers, scales and minima."""
 
 
 class _Cursor:

@@ -46,7 +46,7 @@ class HfModel:
     used_config: Mapping[str, object]
     """The settings of config.json that the spec was built from; no others were read."""
     originals: Mapping[str, Tensor]
-    """The same weights under their original names."""
+    """Weights under their original names."""
 
 
 class _RecordingConfig(Mapping[str, Any]):
@@ -194,7 +194,7 @@ def write(
 
 
 def _describes(origin: Config, form: Form, spec: ModelSpec, names: Iterable[str]) -> bool:
-    """Whether a config.json describes a model: the same family and the same spec."""
+    """True if a config.json describes a model: the same family and the same spec."""
     if origin.get("model_type") != form.kind:
         return False
     with suppress(SpecError, UnknownName, CheckpointError):

@@ -36,7 +36,7 @@ class HfExport:
     weights: Mapping[str, Tensor]
     """The weights by our names, in the order of tokens that the folder has."""
     notes: tuple[str, ...]
-    """What is different there."""
+    """Notes on what is different there."""
 
 
 def export_model(
@@ -113,7 +113,7 @@ def _token_files(tokenizer: Tokenizer, task: Task, spec: ModelSpec, origin: Orig
 
 
 def _pixels(task: ReadsImages) -> dict[str, object]:
-    """How images become numbers, as a preprocessor configuration."""
+    """Describe how images become numbers, as a preprocessor configuration."""
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,

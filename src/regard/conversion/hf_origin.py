@@ -1,4 +1,4 @@
-"""What a Hugging Face folder said that a model has no use for.
+"""Data of a Hugging Face folder that a model does not use.
 
 Settings of `transformers` alone (a forced last token, chat templates, …) are kept in the model folder as plain data, and are
 written again when the model is exported. Of them a server reads the chat template and the tokens that end an answer.
@@ -48,7 +48,7 @@ class Origin:
 
     @classmethod
     def read(cls, folder: Path) -> Origin:
-        """Those of a Hugging Face folder."""
+        """Read the settings of a Hugging Face folder."""
         tokenizer = read_settings(folder, TOKENIZER)
         kept = {name: tokenizer[name] for name in TOKENIZER_SETTINGS if name in tokenizer}
         if (folder / CHAT_TEMPLATE).exists():
@@ -57,7 +57,7 @@ class Origin:
 
     @classmethod
     def load(cls, folder: Folder) -> Origin:
-        """Those that a model folder kept; empty for a model that was trained here."""
+        """Load the settings that a model folder kept; empty for a model that was trained here."""
         if FILE not in folder:
             return cls()
         said = folder.json(FILE)

@@ -30,7 +30,7 @@ TABLES = ("embed.weight", "head.weight", "head.bias")
 def to_marian_layout(
     spec: ModelSpec, weights: Mapping[str, Tensor], tokenizer: Tokenizer, opening: Sequence[int]
 ) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
-    """The same model with Marian's layout; unchanged if its padding token is its start token already.
+    """Give a model Marian's layout; unchanged if its padding token is its start token already.
 
     `opening` are the tokens that its encoder reads before a text.
     """
@@ -49,7 +49,7 @@ def to_marian_layout(
 
 
 def starts_from_zero(weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> bool:
-    """Whether the decoder starts from a zero vector."""
+    """True if the decoder starts from a zero vector."""
     return not weights["embed.weight"][tokenizer.bos].any()
 
 

@@ -123,7 +123,7 @@ def _open_pickles(path: Path) -> Iterator[io.BytesIO]:
 
 
 def _is_script(path: Path) -> bool:
-    """Whether a file is a TorchScript archive."""
+    """True if a file is a TorchScript archive."""
     with suppress(zipfile.BadZipFile, OSError):
         return zipfile.is_zipfile(path) and any("/code/" in name for name in zipfile.ZipFile(path).namelist())
     return False

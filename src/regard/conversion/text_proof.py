@@ -45,10 +45,10 @@ _HIDDEN = ("auto_map", "chat_template", "name_or_path", "tokenizer_file", "proce
 
 @dataclasses.dataclass(frozen=True)
 class TextProof:
-    """How many texts give the same on both sides."""
+    """Number of texts that give the same on both sides."""
 
     what: str
-    """What was compared: generated texts, classes, or the tokens that are read."""
+    """Subject of comparison: generated texts, classes, or the tokens that are read."""
     texts: int
     alike: int
     first: str = ""
@@ -60,7 +60,7 @@ class TextProof:
 
 
 def compare_outputs(task: Generates, one: Engine, other: Engine, texts: Sequence[str], search: Search) -> TextProof:
-    """How many texts give the same output with both of two engines."""
+    """Count the texts that give the same output with both of two engines."""
     outputs = [[each[0].text for each in task.run(engine, texts, search)] for engine in (one, other)]
     differ = [(text, *pair) for text, *pair in zip(texts, *outputs, strict=True) if pair[0] != pair[1]]
     first = f"{differ[0][0]!r} gives {differ[0][1]!r} and {differ[0][2]!r}" if differ else ""
@@ -144,7 +144,7 @@ def _count(what: str, texts: Sequence[str], theirs: Sequence[object], ours: Sequ
 
 
 def _generate(other: Any, tokenizer: Any, row: list[int], kind: str) -> str:
-    """What `transformers` writes for the tokens of a text."""
+    """Return what `transformers` writes for the tokens of a text."""
     given = torch.tensor([row])
     if not row:
         return ""

@@ -27,7 +27,7 @@ LENGTHS = (9, 6)
 
 
 def is_available() -> bool:
-    """Whether `transformers` is installed."""
+    """True if `transformers` is installed."""
     return importlib.util.find_spec("transformers") is not None
 
 
@@ -37,7 +37,7 @@ def compare_folder(folder: Path, net: Net) -> float:
 
 
 def compare(found: HfModel, net: Net) -> float:
-    """As `compare_folder`, for a folder that was read."""
+    """Compare like `compare_folder`, for a folder that was read."""
     library = importlib.import_module("transformers")
     with _quiet(library), torch.no_grad():
         return _compare_outputs(found, net, _build_transformers(library, found))
@@ -46,7 +46,7 @@ def compare(found: HfModel, net: Net) -> float:
 def compare_all(
     found: HfModel, net: Net, folder: Path, task: Task, own: Net, texts: Sequence[str]
 ) -> tuple[float, TextProof | str]:
-    """As `compare`; and both sides from text to text, where `own` is the model that runs `task`."""
+    """Compare like `compare`, and both sides from text to text, where `own` is the model that runs `task`."""
     library = importlib.import_module("transformers")
     with _quiet(library), torch.no_grad():
         other = _build_transformers(library, found)

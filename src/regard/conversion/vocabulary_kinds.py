@@ -47,12 +47,12 @@ def build_wordpiece(vocab: Vocabulary, unknown: str, settings: Mapping[str, Any]
 
 
 def looks_cased(vocab: Vocabulary) -> bool:
-    """Whether a vocabulary has upper-case tokens, beside those in brackets such as [CLS]."""
+    """True if a vocabulary has upper-case tokens, beside those in brackets such as [CLS]."""
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 
 def has_continuations(vocab: Vocabulary) -> bool:
-    """Whether a vocabulary has pieces that continue a word, as WordPiece does."""
+    """True if a vocabulary has pieces that continue a word, as WordPiece does."""
     return any(token.startswith(CONTINUATION) and token != CONTINUATION for token in vocab)
 
 

@@ -33,7 +33,7 @@ class WeightEntry:
 
     @property
     def real(self) -> bool:
-        """Whether it holds floating-point numbers."""
+        """True if it holds floating-point numbers."""
         return self.dtype in REAL
 
 
