@@ -25,7 +25,7 @@ SHORT_BF16 = 192
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What one call needs in addition to the output of attention."""
+    """Requirements of one call in addition to the output of attention."""
 
     weights: bool = False
     content: bool = False
@@ -86,7 +86,7 @@ def _how(m: int, needs: Needs) -> tuple[bool, str]:
 
 
 def _ends_together(q: Coords, k: Coords) -> bool:
-    """Whether the queries are the last of the keys, both without gaps: a causal rule is then a triangle."""
+    """True if the queries are the last of the keys, both without gaps: a causal rule is then a triangle."""
     return q.first is not None and k.first is not None and q.first + q.n == k.first + k.n and not (q.packed or k.packed)
 
 

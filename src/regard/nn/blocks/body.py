@@ -43,7 +43,7 @@ class BodySpec(Spec):
     registry = BODIES
     causal: bool
     can: ClassVar[Can] = Can()
-    """What it supports as a whole. A body of blocks supports what all of its mixers do."""
+    """Abilities of the whole. A body of blocks supports what all of its mixers do."""
 
     def build(self, site: Site) -> Body:
         raise NotImplementedError
@@ -81,12 +81,12 @@ class BodySpec(Spec):
 
     @property
     def streams(self) -> bool:
-        """Whether it can run token by token."""
+        """True if it can run token by token."""
         return all(part.can.stream for part in self.abilities())
 
     @property
     def joins(self) -> bool:
-        """Whether sequences can enter a batch that is being decoded."""
+        """True if sequences can enter a batch that is being decoded."""
         return self.streams and all(part.can.join for part in self.abilities())
 
     @property
@@ -96,7 +96,7 @@ class BodySpec(Spec):
 
     @property
     def reads_memory(self) -> bool:
-        """Whether any part of it reads an encoder."""
+        """True if any part of it reads an encoder."""
         return self.readers > 0
 
     def weight_paths(self, path: str) -> list[str]:
@@ -106,7 +106,7 @@ class BodySpec(Spec):
 
 
 class Ability(NamedTuple):
-    """What a part of a body can do."""
+    """Ability of one part of a body."""
 
     role: str
     name: str

@@ -75,7 +75,7 @@ class CgruLoop(BodySpec):
     dropout: Share = 0.0
     """Dropout on the state before each step, for short texts; less for longer ones."""
     dropout_rule: DropoutRule = "length"
-    """How dropout falls with the length n: 8/n of the rate (`length`), or 3/√n of it (`sqrt_length`)."""
+    """Fall of dropout with the length n: 8/n of the rate (`length`), or 3/√n of it (`sqrt_length`)."""
     causal: bool = False
     can = Can(
         causal=False, cross=False, stream=False, rewind=False, weights=False, packed=False, losses=True,

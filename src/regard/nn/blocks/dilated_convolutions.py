@@ -48,7 +48,7 @@ class DilatedConvolutions(BodySpec):
     """Dilation of each block."""
     kernel: Count = 3
     unit: Literal["relu", "multiplicative"] = "relu"
-    """What is inside a block: ReLUs (translation) or a multiplicative unit (language models)."""
+    """Inside of a block: ReLUs (translation) or a multiplicative unit (language models)."""
     stacked: bool = False
     """Read what the encoder left at the same position."""
     norm: NormSpec = LayerNorm()

@@ -37,7 +37,7 @@ class HeadSpec(Spec):
 
     registry = HEADS
     reads_source: ClassVar[bool] = False
-    """Whether it reads what the encoder has read (`Head.read_source`)."""
+    """True if it reads what the encoder has read (`Head.read_source`)."""
 
     def build(self, site: Site, vocab: int) -> Head:
         raise NotImplementedError

@@ -44,7 +44,7 @@ class OutputTape(BodySpec):
     dropout: Share = 0.0
     """Dropout on the state before each step, for short sources; less for longer ones."""
     dropout_rule: DropoutRule = "sqrt_length"
-    """How dropout falls with the length n of the source: 8/n of the rate (`length`), or 3/√n of it (`sqrt_length`)."""
+    """Fall of dropout with the length n of the source: 8/n of the rate (`length`), or 3/√n of it (`sqrt_length`)."""
     causal: bool = True
     can = Can(cross=False, rewind=False, weights=False, packed=False, positions=frozenset[Act]())
 
@@ -73,7 +73,7 @@ class OutputTapeState(State):
     seen: int = 0
     """Number of tokens that were given, padding included."""
     begun: bool = False
-    """Whether it has the encoder's grid."""
+    """True if it has the encoder's grid."""
 
     def join(self, other: Self) -> Self:
         """Give all rows as many columns as the longest has."""

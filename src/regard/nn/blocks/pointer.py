@@ -56,7 +56,7 @@ class Pointer(HeadSpec):
     bias: bool = False
     scale: float = 1.0
     score: Literal["dot", "additive"] = "dot"
-    """How attention to the source is scored; `additive` is that of the paper."""
+    """Scoring of attention to the source; `additive` is that of the paper."""
     coverage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """The weight of the coverage loss (1 in the paper); null: attention does not see where it has been."""
     reads_source: ClassVar[bool] = True

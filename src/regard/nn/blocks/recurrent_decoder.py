@@ -46,15 +46,15 @@ class RecurrentDecoder(BodySpec):
     """The layers: `rnn`, `gru` or `lstm`. Its dropout is that between layers."""
     depth: Count = 1
     attention: Score | None = None
-    """How the source is scored: `additive` (Bahdanau), `dot`, `general` or `concat` (Luong); none without attention."""
+    """Scoring of the source: `additive` (Bahdanau), `dot`, `general` or `concat` (Luong); none without attention."""
     attend: Literal["before", "after"] = "before"
-    """Whether the source is looked at before the step, for the layers to read, or after it, for the output."""
+    """Time to look at the source: before the step, for the layers to read, or after it, for the output."""
     input_feeding: bool = False
     """With attention after the step: what it gave is read beside the next token."""
     context: bool = False
     """Without attention: read the encoder's last state at every token."""
     readout: Literal["state", "all", "maxout"] = "state"
-    """What the head reads: the state; state, context and token side by side; or the larger of two maps of them (Bahdanau)."""
+    """Input of the head: the state; state, context and token side by side; or the larger of two maps of them (Bahdanau)."""
     readout_width: Count | None = None
     """Width of `maxout`; by default half of the state's."""
     start: Literal["final", "map", "zeros"] = "final"
@@ -113,13 +113,13 @@ class RecurrentDecoder(BodySpec):
 
 @dataclasses.dataclass
 class RecurrentDecoderState(State):
-    """What the layers carry, Luong's output that is fed back, and the keys of the source."""
+    """State of the layers, Luong's output that is fed back, and the keys of the source."""
 
     layers: tuple[RecurrentState, ...] = moving()
     fed: Tensor | None = moving(default=None)
     keys: Tensor | None = fixed(default=None)
     begun: bool = False
-    """Whether it has the encoder's final states."""
+    """True if it has the encoder's final states."""
 
     def join(self, other: Self) -> Self:
         if self.keys is None or other.keys is None:
@@ -169,7 +169,7 @@ class RecurrentDecoderBody(Body):
 
     @property
     def _ties(self) -> bool:
-        """Whether a layer reads what a higher one left at the token before."""
+        """True if a layer reads what a higher one left at the token before."""
         return self.cross is not None and (self.spec.attend == "before" or self.spec.input_feeding)
 
     @property
@@ -298,7 +298,7 @@ def _finals(memory: Memory, rows: int) -> list[RecurrentState]:
 
 
 def _mask(mixer: RecurrentMixer, rows: int, like: Tensor) -> Tensor | None:
-    """What the hidden state is multiplied by at every step, in training."""
+    """Return what the hidden state is multiplied by at every step, in training."""
     p = mixer.spec.hidden_dropout if mixer.training else 0.0
     return dropout(like.new_ones(rows, mixer.width), p) if p else None
 

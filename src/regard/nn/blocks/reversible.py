@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Trail:
-    """What the blocks share in one pass through a stack."""
+    """Values that the blocks share in one pass through a stack."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()

@@ -41,7 +41,7 @@ class Sentences(EmbedSpec):
     tables: Count
     """Number of tables, whose vectors stand side by side."""
     encoding: Literal["bag", "position", "centered"] = "centered"
-    """How words are summed: all alike; by place, as in the paper; or twice that, counted from the middle (authors' code)."""
+    """Sum of words: all alike; by place, as in the paper; or twice that, counted from the middle (authors' code)."""
     temporal: bool = True
     """Add a learned vector of how many sentences ago it was."""
 
@@ -90,7 +90,7 @@ class SentenceEmbedding(Embedding):
         return out
 
     def _ages(self, at: Coords) -> Tensor:
-        """What is added for how long ago a sentence was; nothing to the question."""
+        """Return what is added for how long ago a sentence was; nothing to the question."""
         assert self.ago is not None
         if at.first == 0:  # every row counts alike, but for padding, which nobody reads
             return F.pad(self.ago[1 : at.n], (0, 0, 1, 0))

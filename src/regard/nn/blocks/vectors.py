@@ -27,7 +27,7 @@ class Vectors(EmbedSpec):
     """A linear map of the numbers (b, n, size) at each position."""
 
     size: Count
-    """How many numbers stand at a position."""
+    """Number of values at a position."""
     position: PositionSpec | None = None
     dropout: Share = 0.0
     width: Count | None = None

@@ -35,19 +35,19 @@ WIRINGS: Registry[type[WiringSpec]] = Registry("wiring")
 
 States = dict[str, State | None]
 Stream = Any
-"""What flows from block to block: a tensor, or a type that only its wiring knows (between `enter` and `leave`)."""
+"""Value between blocks: a tensor, or a type that only its wiring knows (between `enter` and `leave`)."""
 
 
 class WiringSpec(Spec):
-    """How the sublayers of a block are joined to the stream; it holds no weights, so the spec is the implementation."""
+    """Joints of a block's sublayers with the stream; it holds no weights, so the spec is the implementation."""
 
     registry = WIRINGS
     norm: NormSpec | None
     dropout: float
     ends: ClassVar[bool] = True
-    """Whether a stack of such blocks needs a norm at its end."""
+    """True if a stack of such blocks needs a norm at its end."""
     adds: ClassVar[bool] = True
-    """Whether the output of a sublayer is added to its input, so that both must have one width."""
+    """True if the output of a sublayer is added to its input, so that both must have one width."""
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The sublayers that have a norm of their own."""

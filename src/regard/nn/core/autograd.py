@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class FunctionContext(Protocol):
-    """What torch offers on `ctx`; a function that stores more declares it in a subclass."""
+    """Members that torch offers on `ctx`; a function that stores more declares it in a subclass."""
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]

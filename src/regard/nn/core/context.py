@@ -66,13 +66,13 @@ class Tape:
         return not self.patterns and not self.replace and (self.outer is None or self.outer.is_idle)
 
     def wants(self, name: str) -> bool:
-        """Whether this place is recorded or replaced."""
+        """True if this place is recorded or replaced."""
         full = name + self._turn
         own = any(fnmatch.fnmatchcase(full, p) for p in (*self.patterns, *self.replace))
         return own or (self.outer is not None and self.outer.wants(full))
 
     def wants_rows(self, name: str) -> bool:
-        """Whether of these weights only some rows are recorded, so that the whole need not be computed."""
+        """True if of these weights only some rows are recorded, so that the whole need not be computed."""
         if (
             self.rows is None
             or not self.wants(name)
@@ -189,13 +189,13 @@ class Scratch:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What cross-attention attends to. Keys and values may differ (ConvS2S); for the Transformer they are one tensor."""
+    """Target of cross-attention. Keys and values may differ (ConvS2S); for the Transformer they are one tensor."""
 
     keys: Tensor
     values: Tensor
     at: Coords
     final: State | None = None
-    """What the encoder's layers remember after the last token, one row per sentence; None if none of them is recurrent."""
+    """State of the encoder's layers after the last token, one row per sentence; None if none of them is recurrent."""
     ids: Tensor | None = None
     """The tokens that the encoder has read (sentences, m), for a head that copies them."""
 
@@ -240,7 +240,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a sublayer may read. Frozen; a stack passes a copy with its own fields to its parts."""
+    """Facts that a sublayer may read. Frozen; a stack passes a copy with its own fields to its parts."""
 
     at: Coords
     memory: Memory | None = None

@@ -31,7 +31,7 @@ OPTIONAL = ("doc", "tag", "segment")
 
 
 Together = tuple[int, int, bool]
-"""How coordinates are joined: the numbers of rows, and whether padding stands on the left."""
+"""Layout of joined coordinates: the numbers of rows, and whether padding stands on the left."""
 Tags = Literal["first", "segment"]
 """Which tokens are tagged as global: the first of each text, or its whole first segment (a question)."""
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 MIXERS: Registry[type[MixerSpec]] = Registry("mixer")
 
 Act = Literal["embed", "rotate", "bias", "content"]
-"""How a position code acts: on the stream, by rotating queries and keys, as a bias, or through content terms."""
+"""Action of a position code: on the stream, by rotating queries and keys, as a bias, or through content terms."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Can:
-    """What a mixer supports, and what it requires."""
+    """Abilities of a mixer, and what it requires."""
 
     causal: bool = True
     cross: bool = True
@@ -62,7 +62,7 @@ class Can:
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """What a part knows about its place in the model when it is built."""
+    """Place of a part in the model, known to it when it is built."""
 
     path: str
     width: int
@@ -88,7 +88,7 @@ class Site:
 
 
 class MixerSpec(Spec):
-    """How positions exchange information."""
+    """Exchange of information between positions."""
 
     registry = MIXERS
     can: ClassVar[Can] = Can()
@@ -110,7 +110,7 @@ class MixerSpec(Spec):
 
     @property
     def uses_tags(self) -> bool:
-        """Whether tagged tokens are special; by default, whether a mask in it reads tags."""
+        """True if tagged tokens are special; by default, if a mask in it reads tags."""
         return any(isinstance(part, Tagged) for _, part in self.walk())
 
     def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:

@@ -16,7 +16,7 @@ from regard.nn.core.coords import Coords
 
 
 class PackedRows:
-    """How the tokens of `rows` rows are packed; padding may be anywhere. In `reverse`, sequences start at their last token."""
+    """Packing of the tokens of `rows` rows; padding may be anywhere. In `reverse`, sequences start at their last token."""
 
     def __init__(self, at: Coords, rows: int, *, reverse: bool = False) -> None:
         kept, n = at.kept.expand(rows, -1), at.n
@@ -35,7 +35,7 @@ class PackedRows:
         self.tokens = place[(time * len(order) + rank[sequence]).argsort()]
         """For each packed place, its token in the flattened rows."""
         self.sizes = time.bincount().cpu()
-        """How many sequences have a token at each time."""
+        """Number of sequences that have a token at each time."""
         first = starts[order]
         self.row, self.doc = row[first], doc[first]
         """Row and document of each sequence, longest first."""
@@ -44,7 +44,7 @@ class PackedRows:
         """The sequences that are the last of their row."""
         begin = torch.full((rows,), len(place), device=place.device).scatter_reduce_(0, row[starts], starts, "amin")
         self.continues = begin[self.row] == first
-        """Whether a sequence is the first of its row, so that it may continue an earlier one."""
+        """True if a sequence is the first of its row, so that it may continue an earlier one."""
 
     def pack(self, x: Tensor) -> Tensor:
         """(rows, n, d) to (tokens, d)."""

@@ -29,7 +29,7 @@ KERNEL = 3
 """Columns and rows that a cell reads."""
 CUTOFF = 1.2
 GRID = torch.channels_last
-"""How grids and kernels lie in memory."""
+"""Layout of grids and kernels in memory."""
 INIT_FACTOR = 1.8
 """Kernels start from U(−a, a), a = factor · √(3 / inputs), as in the authors' code."""
 
@@ -60,7 +60,7 @@ class GridConvolution(nn.Module):
 
 
 class Kernels(NamedTuple):
-    """What one step of a CGRU convolves with: weight and bias of both gates, and of the candidate."""
+    """Kernels of one step of a CGRU: weight and bias of both gates, and of the candidate."""
 
     gates: tuple[Tensor, Tensor]
     candidate: tuple[Tensor, Tensor]

@@ -111,7 +111,7 @@ class TokenConvolution(nn.Module):
         return [(i - before) * self.dilation for i in range(self.kernel)]
 
     def _slices(self, inputs: Tensor, at: Coords, n: int) -> Tensor:
-        """The same where neighbors are in the next columns."""
+        """Return the windows where neighbors are in the next columns."""
         if at.padded and not self.causal:
             inputs = torch.where(at.kept.unsqueeze(-1), inputs, 0.0)
         before = n - inputs.shape[1] - self.offsets[0]

@@ -16,7 +16,7 @@ NORMS: Registry[type[NormSpec]] = Registry("norm")
 
 
 class NormSpec(Spec):
-    """How a vector is normalized."""
+    """Normalization of a vector."""
 
     registry = NORMS
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.nn.layers.norm import NormSpec
 
 States = tuple[Tensor, ...]
-"""What a cell carries from step to step, each (b, h): the hidden state first."""
+"""Tensors that cells carry from step to step, each (b, h): the hidden state first."""
 
 
 class RecurrentCell(nn.Module):
@@ -75,7 +75,7 @@ class RecurrentCell(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """Whether torch's kernels compute the same: no norms, and no adapters on the maps."""
+        """True if torch's kernels compute the same: no norms, and no adapters on the maps."""
         return self.input_norm is None and type(self.input) is nn.Linear and type(self.hidden) is nn.Linear
 
     kernel: ClassVar[Callable[..., tuple[Tensor, ...]]]
@@ -146,7 +146,7 @@ def run_fused(cells: Sequence[RecurrentCell], x: Tensor, sizes: Tensor | None, s
 def run_plain(
     cells: Sequence[RecurrentCell], x: Tensor, sizes: Tensor, states: States, drop: Tensor | None = None
 ) -> tuple[Tensor, States]:
-    """The same for packed inputs, step by step; `drop` (b, directions·h) multiplies what the gates read of the hidden state."""
+    """Run cells on packed inputs, step by step; `drop` (b, directions·h) multiplies what the gates read of the hidden state."""
     outs, afters, steps = [], [], sizes.tolist()
     each = zip(*(s.chunk(len(cells), -1) for s in states), strict=True)
     drops = [None] * len(cells) if drop is None else drop.chunk(len(cells), -1)

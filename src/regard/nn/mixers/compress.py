@@ -27,7 +27,7 @@ COMPRESSIONS: Registry[type[CompressionSpec]] = Registry("compression")
 
 
 class CompressionSpec(Spec):
-    """How older memories are compressed: `rate` into one, of which the last `slots` are kept."""
+    """Compression of older memories: `rate` into one, of which the last `slots` are kept."""
 
     registry = COMPRESSIONS
     slots: int
@@ -51,7 +51,7 @@ class Compressor(nn.Module):
 
     loss: Literal["attention", "autoencode"] | None = None
     uses = False
-    """Whether it needs the attention that memories received."""
+    """True if it needs the attention that memories received."""
 
     def __init__(self, rate: int) -> None:
         super().__init__()

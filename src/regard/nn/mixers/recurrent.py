@@ -120,7 +120,7 @@ class LSTM(RecurrentLayer):
 
 @dataclasses.dataclass
 class RecurrentState(State):
-    """What the cells carry (rows, width each, the hidden state first), and the document it belongs to (rows,)."""
+    """State of the cells (rows, width each, the hidden state first), and the document it belongs to (rows,)."""
 
     carried: tuple[Tensor, ...] = moving()
     doc: Tensor = moving()

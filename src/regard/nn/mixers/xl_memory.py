@@ -114,7 +114,7 @@ class XLMemoryMixer(FullMixer):
         return XLState(state.x[:, leave:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
 
     def _align_right(self, state: XLState, ctx: Context) -> tuple[XLState, int]:
-        """Rows of different lengths such that the same columns leave: of each row its own oldest, in whole groups.
+        """Shift rows of different lengths such that each loses its own oldest columns, in whole groups.
 
         Both those that leave and those that stay are moved to the right; padding stands before them.
         """

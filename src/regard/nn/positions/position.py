@@ -31,16 +31,16 @@ from regard.spec import Count, Spec, spec
 
 POSITIONS: Registry[type[PositionSpec]] = Registry("position")
 Prepared = Any
-"""What `table` or `prepare` returns. Only the position's own hooks read it, so each scheme has its own type."""
+"""Result of `table` or `prepare`. Only the position's own hooks read it, so each scheme has its own type."""
 
 
 class PositionSpec(Spec):
-    """How a model knows the positions of tokens."""
+    """Code for the positions of tokens."""
 
     registry = POSITIONS
     acts: ClassVar[frozenset[Act]]
     projects: ClassVar[bool] = False
-    """Whether each layer has a linear projection of the codes, which is passed to `project`."""
+    """True if each layer has a linear projection of the codes, which is passed to `project`."""
 
     def build(self, site: Site) -> Position:
         raise NotImplementedError

@@ -29,7 +29,7 @@ Factor = Annotated[float, Field(ge=1)]
 
 
 class RopeScalingSpec(Spec):
-    """How rotary angles grow more slowly than in training."""
+    """Growth of rotary angles that is slower than in training."""
 
     registry = ROPE_SCALINGS
 
