@@ -39,7 +39,7 @@ from regard.nn.positions.position import Position
 
 @dataclasses.dataclass(frozen=True)
 class ParameterInfo:
-    """What an initializer knows about a parameter besides its shape."""
+    """Facts about a parameter besides its shape, for an initializer."""
 
     name: str
     width: int
@@ -64,7 +64,7 @@ class Distribution:
 
 
 Rule = Literal["scheme", "norm", "zero", "own"]
-"""What sets a parameter: the scheme; a norm, by itself; zero, a bias; the module of a plugin, by itself."""
+"""Origin of a parameter's values: the scheme; a norm, by itself; zero, a bias; the module of a plugin, by itself."""
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 """The modules that normalize; they are made with scale one and shift zero."""
 BASES = frozenset({Part, Mixer, Body, Embedding, Head, Position})
@@ -133,7 +133,7 @@ def _find_rule(net: Net, name: str, *, everything: bool) -> Rule:
 
 
 def _is_ours(maker: type) -> bool:
-    """Whether a class is Regard's, or extends one that has weights."""
+    """True if a class is Regard's, or extends one that has weights."""
     ours = (each for each in maker.__mro__ if _is_in(each, "regard"))
     return _is_in(maker, "regard") or any(each not in BASES for each in ours)
 
@@ -143,7 +143,7 @@ def _is_in(maker: type, package: str) -> bool:
 
 
 def _is_table(name: str) -> bool:
-    """Whether it is a lookup table: an embedding, positions, or an untied output projection."""
+    """True if it is a lookup table: an embedding, positions, or an untied output projection."""
     return ".position." in name or name.split(".")[0] in ("embed", "source") or name == "head.weight"
 
 

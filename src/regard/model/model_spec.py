@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @spec
 class ModelSpec(Spec):
-    """What to build. Width and length are set here once and reach the parts through their `Site`.
+    """Model to build. Width and length are set here once and reach the parts through their `Site`.
 
     Embeddings and mixers may leave another width (recurrent models); then `Site.width` is the width at that place.
     """
@@ -47,7 +47,7 @@ class ModelSpec(Spec):
     head: HeadSpec = Vocab()
     init: str = "xavier"
     init_plugins: bool = False
-    """Whether `init` also draws the weights of modules that plugins bring; otherwise these keep what they are made with."""
+    """True if `init` also draws the weights of modules that plugins bring; otherwise these keep what they are made with."""
     beside: HeadSpec | None = None
     mup_base: Count | None = None
     """The width at which the maximal update parametrization (muP) equals the standard one; null: standard."""
@@ -60,7 +60,7 @@ class ModelSpec(Spec):
 
     @property
     def encoder_site(self) -> Site:
-        """What the encoder knows about its place."""
+        """Place of the encoder, for its parts."""
         width, readers = (
             (self.source or self.embed).leaves(self.width),
             0 if self.decoder is None else self.decoder.readers,
@@ -69,7 +69,7 @@ class ModelSpec(Spec):
 
     @property
     def decoder_site(self) -> Site:
-        """What the decoder knows about its place."""
+        """Place of the decoder, for its parts."""
         width, memory = self.embed.leaves(self.width), self.memory_width
         return Site("decoder", width, self.length, role="stack", memory=memory)
 

@@ -24,7 +24,7 @@ from regard.nn.core.state import State
 
 @dataclasses.dataclass
 class HeadedState(State):
-    """What the decoder remembers, and a head that reads the source."""
+    """State of the decoder, and of a head that reads the source."""
 
     body: State
     head: State
@@ -32,7 +32,7 @@ class HeadedState(State):
 
 @dataclasses.dataclass(frozen=True)
 class PassSize:
-    """What a pass through the encoder or decoder is about to compute: `rows` of `length` tokens."""
+    """Size of a pass that the encoder or decoder is about to compute: `rows` of `length` tokens."""
 
     side: str
     rows: int
@@ -42,7 +42,7 @@ class PassSize:
     source: int
     """Tokens of the memory that a decoder reads; 0 without one."""
     keeps: Callable[[str], bool]
-    """Whether the tensor at a place is recorded."""
+    """Decision to record the tensor at a place."""
 
 
 class Net(nn.Module):
