@@ -1,4 +1,4 @@
-"""How others publish a family: config keys and weights.
+"""Published forms of a family: config keys and weights.
 
     config.json ──▶ arguments of the family's `spec` ──▶ ModelSpec ──▶ arguments ──▶ config.json
 
@@ -90,7 +90,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """What one of their classes adds to the body: a head, for a task."""
+    """Addition of one of their classes to the body: a head, for a task."""
 
     task: Task
     names: Rows = ()
