@@ -221,7 +221,7 @@ def verify(path: Path, storage: Storage = DISK) -> None:
 
 
 def find_fault(path: Path, storage: Storage = DISK) -> str | None:
-    """What is wrong with a folder that should be there and be what its manifest says; None if nothing is.
+    """Return the fault of a folder that should be there and be what its manifest says; None if there is none.
 
     An interrupted write is undone or finished first.
     """
@@ -331,13 +331,13 @@ def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name can only be a file of the folder itself; JSON can also spell halves of characters, which no name has."""
+    """True if a name can only be a file of the folder itself; JSON can also spell halves of characters, which no name has."""
     surrogates = any("\ud800" <= letter <= "\udfff" for letter in name)
     return name not in ("", ".", "..") and not set(name) & set("/\\\0") and not surrogates
 
 
 def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
-    """How a file differs from its manifest."""
+    """List the differences of a file from its manifest."""
     if size != entry.size:
         return [f"{name} should have {entry.size} bytes, has {'more' if size > entry.size else size}"]
     return [] if sha256 == entry.sha256 else [f"{name} has changed since it was written (its SHA-256 differs)"]
@@ -360,7 +360,7 @@ def _describe_error(name: str, error: OSError) -> str:
 
 
 def _can_replace(path: Path, storage: Storage, known: Collection[str]) -> bool:
-    """Whether there is a folder to replace. A folder with files that we did not write is refused."""
+    """True if there is a folder to replace. A folder with files that we did not write is refused."""
     try:
         names = storage.list(path)
     except FileNotFoundError:

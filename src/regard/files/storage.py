@@ -198,7 +198,7 @@ def check_output(path: Path | str) -> None:
 
 
 def is_stream(path: Path | str) -> bool:
-    """Whether a path leads to a pipe, device or socket, or to a file by way of the streams of a process."""
+    """True if a path leads to a pipe, device or socket, or to a file by way of the streams of a process."""
     path = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow /dev/stdout)
     with suppress(OSError):
         if not stat.S_ISREG(path.stat().st_mode):

@@ -99,7 +99,7 @@ TYPES = {
 }  # fmt: skip
 """The names of torch's types in a safetensors file."""
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""How numpy reads floating-point numbers."""
+"""Numpy's types of floating-point numbers."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ MAX_RATIO, MIN_UNPACKED = 200, 1_000_000_000
 MAX_XZ_MEMORY = 256_000_000
 """Bytes that an xz decoder may use; `xz -9` needs 65 MB."""
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a damaged compressed file raises."""
+"""Errors that reading a damaged compressed file raises."""
 Compression = Literal["gzip", "xz", "bzip2"]
 MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\x00", "bzip2": b"BZh"}
 
