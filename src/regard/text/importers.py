@@ -66,7 +66,7 @@ class SubwordNmt(TokenizerSpec):
 
     codes: str
     undo: bool = False
-    """Whether the text is already segmented (`wor@@ ld`): it is joined first, then segmented with these codes."""
+    """Text is already segmented (`wor@@ ld`): it is joined first, then segmented with these codes."""
     can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:

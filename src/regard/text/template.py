@@ -84,7 +84,7 @@ class Template:
 
     @property
     def segments(self) -> bool:
-        """Whether the second text has its own segment."""
+        """True if the second text has its own segment."""
         return any(segment for _, segment in self.pair)
 
     def fill(self, first: Sequence[int], second: Sequence[int] | None) -> tuple[list[int], list[int]]:

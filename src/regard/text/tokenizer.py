@@ -36,7 +36,7 @@ _CHUNK, _CHUNK_SIZE = 10_000, 1 << 20  # number of lines, and of characters, enc
 
 
 class Coverage(NamedTuple):
-    """How much of a text a vocabulary covers: its tokens and bytes, and those among them that are unknown."""
+    """Coverage of a text by a vocabulary: its tokens and bytes, and those among them that are unknown."""
 
     tokens: int
     unknown: int
@@ -387,7 +387,7 @@ def _read_post_processor(core: Core) -> dict[str, Any] | None:
 
 
 def has_gaps(core: Core) -> bool:
-    """Whether some ids have no token. The library must not write such a vocabulary: it would list every missing id."""
+    """True if some ids have no token. The library must not write such a vocabulary: it would list every missing id."""
     return sorted(core.get_vocab().values()) != list(range(core.get_vocab_size()))
 
 

@@ -48,13 +48,13 @@ TOKENIZERS: Registry[type[TokenizerSpec]] = Registry("tokenizer")
 
 
 class TokenizerSpec(Spec):
-    """How text becomes tokens. `learn` builds the library's tokenizer, with the `reserved` tokens first."""
+    """Division of text into tokens. `learn` builds the library's tokenizer, with the `reserved` tokens first."""
 
     registry = TOKENIZERS
     can_sample: ClassVar[bool] = False
-    """Whether words have several segmentations, so that `data.subword_sampling` works."""
+    """True if words have several segmentations, so that `data.subword_sampling` works."""
     learns_from_all: ClassVar[bool] = False
-    """Whether a corpus of any size can be learned from in bounded memory."""
+    """True if corpora of any size can be learned from in bounded memory."""
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
@@ -250,7 +250,7 @@ def check_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def encodes_words_apart(core: Core) -> bool:
-    """Whether the tokens of a text are those of its words, which spaces separate.
+    """True if the tokens of a text are those of its words, which spaces separate.
 
     It is so if the normalizer joins white space and puts a space before the text: then no piece goes beyond a space.
     """
@@ -271,7 +271,7 @@ def _pipelines_of_words() -> frozenset[tuple[bytes, ...]]:
 
 
 def _to_bytes(pieces: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    """The same pieces, as bytes."""
+    """Return the pieces as bytes."""
     return pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 

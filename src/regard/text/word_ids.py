@@ -83,7 +83,7 @@ def group_tokens(tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> list[To
 
 
 def _find_ends(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[int]:
-    """How many characters of its text each token completes.
+    """Return how many characters of its text each token completes.
 
     A token is decoded with its block and a few tokens before it, which costs less than with all of them, if that gives what
     the whole gives; otherwise with all of them.

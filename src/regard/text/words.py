@@ -18,7 +18,7 @@ from regard.text.tokenizer import Tokenizer
 
 Flags = NDArray[np.bool_]
 STOPS = (".", "!", "?", "…", "。", "！", "？")
-"""What a sentence ends with."""
+"""Characters with which sentences end."""
 
 
 class WordBoundaries:
@@ -55,5 +55,5 @@ class SentenceEnds:
 
 
 def _is_letter(text: str) -> bool:
-    """Whether a character is a letter, a digit or a combining mark."""
+    """True if a character is a letter, a digit or a combining mark."""
     return bool(text) and unicodedata.category(text)[0] in "LMN"
