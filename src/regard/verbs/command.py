@@ -1,4 +1,4 @@
-"""How a verb ends: results, or an error and an exit code."""
+"""End of a verb: results, or an error and an exit code."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _REFUSALS = (
 _LACKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the system about what this machine lacks, wherever it was needed."""
 _BROKEN_PIPE = 141
-"""What a shell reports of a program that SIGPIPE ended."""
+"""Exit code by which shells report a program that SIGPIPE ended."""
 
 
 def select_verb(app: typer.Typer, asked: Sequence[str]) -> typer.Typer:
-    """The app with only the verb that was asked for: typer builds the options of all it has, which takes longer.
+    """Return an app with only the verb that was asked for; building the options of all verbs takes longer.
 
     Without a verb, or with an unknown one, all stay, so that the help lists them.
     """
@@ -109,7 +109,7 @@ class StandardOutput(io.FileIO):
 
 
 def watch_output(stream: TextIO) -> TextIO:
-    """The same stream, on which a failed write raises OutputLost; unchanged if it is no file."""
+    """Return the stream such that a failed write raises OutputLost; unchanged if it is no file."""
     try:
         number = stream.fileno()
     except OSError:
@@ -193,7 +193,7 @@ def _describe(error: BaseException) -> tuple[str, int]:
 
 
 def _describe_lack(error: OSError) -> tuple[str, int]:
-    """What the machine lacks and what to do, and the exit code."""
+    """Describe what the machine lacks and what to do, and return the exit code."""
     from regard.files.storage import ADVICE
 
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -39,7 +39,7 @@ To = Annotated[
 
 
 class Printable(Protocol):
-    """What a function of the API returns: for programs and for people."""
+    """Result of functions of the API: for programs and for people."""
 
     def plain(self) -> object: ...
     def render(self) -> str: ...

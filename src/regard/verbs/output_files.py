@@ -31,7 +31,7 @@ def check_target(out: Path, task: object, *, single: bool) -> None:
 
 
 def write_files(batches: Iterable[Batch], out: Path, *, single: bool) -> Iterator[list[tuple[object, list[Output]]]]:
-    """The same outputs, written to files; their text is the path. `single`: there is one input."""
+    """Write outputs to files, whose paths become their text. `single`: there is one input."""
     synthesizer, used = Synthesizer.find(), set[Path]()
     for batch in batches:
         done = list[tuple[object, list[Output]]]()
@@ -78,7 +78,7 @@ def _write(stem: Path, files: dict[str, bytes], given: object) -> list[Path]:
 
 
 def _is_same_file(path: Path, given: str) -> bool:
-    """Whether an input is this file; it may also be no path at all."""
+    """True if an input is this file; it may also be no path at all."""
     try:
         return path.samefile(given)
     except (OSError, ValueError):

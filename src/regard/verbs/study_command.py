@@ -83,7 +83,7 @@ ALWAYS = ("out", "as_json", "debug")
 
 
 class Asked:
-    """What a command was asked for: recipes, and the settings of its study."""
+    """Request of a command: recipes, and the settings of its study."""
 
     def __init__(self, *recipes: str, **settings: object) -> None:
         self.recipes, self.settings = recipes, settings
@@ -208,7 +208,7 @@ def length(
     return Asked(recipe, n=n, only=only)
 
 
-@_command("Do probabilities mean what they say, with label smoothing?", (*FILES, *TRAINED))
+@_command("Calibration with and without label smoothing", (*FILES, *TRAINED))
 def calibration(recipes: Recipes, vary: Vary = []) -> Asked:  # noqa: B006
     """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that corrects it.
     One recipe is compared without and with label smoothing, unless --vary says otherwise."""

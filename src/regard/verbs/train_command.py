@@ -39,7 +39,7 @@ def train(
         bool,
         typer.Option(
             "--anyway",
-            help="Resume although the recipe, corpus, plugins, threads or torch changed, or a model was lost",
+            help="Resume even if the recipe, corpus, plugins, threads or torch changed, or a model is missing",
         ),
     ] = False,
     device: Device = "auto",
