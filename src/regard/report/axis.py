@@ -33,7 +33,7 @@ class Axis:
 
 
 def is_drawable(value: float, scale: Scale = "linear") -> bool:
-    """Whether a value can be drawn on an axis of this scale."""
+    """True if a value can be drawn on an axis of this scale."""
     return abs(value) < LARGEST and (scale == "linear" or value > 1 / LARGEST)
 
 

@@ -25,7 +25,7 @@ def quantity(value: object) -> float:
 
 
 def finite(values: Iterable[object]) -> list[float]:
-    """Those of the values that are finite numbers."""
+    """Return the finite values."""
     return [v for v in map(quantity, values) if math.isfinite(v)]
 
 

@@ -60,7 +60,7 @@ def unit(size: float) -> tuple[float, str]:
 
 
 def duration(seconds: float) -> str:
-    """How long something took, in the two units that matter: 12.3 s, 2 min 05 s, 3 h 20 min, 2 d 04 h."""
+    """Format a duration, in the two units that matter: 12.3 s, 2 min 05 s, 3 h 20 min, 2 d 04 h."""
     if not math.isfinite(seconds):
         return number(seconds)
     if seconds < 59.95:

@@ -86,7 +86,7 @@ class Table:
 
 
 def _column(cells: Sequence[Cell]) -> tuple[bool, list[str]]:
-    """Whether a column is numeric, and its cells as text."""
+    """Tell whether a column is numeric, and return its cells as text."""
     values = [c for c in cells if isinstance(c, (int, float)) and not isinstance(c, bool)]
     texts = iter(numbers(values))
     shown = [next(texts) if isinstance(c, (int, float)) and not isinstance(c, bool) else _word(c) for c in cells]

@@ -30,7 +30,7 @@ MAPS = 4
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a report is made from: plain data, as stored in the run folder."""
+    """Facts for a report: plain data, as stored in the run folder."""
 
     name: str = "Training run"
     log: Sequence[Row] = ()
@@ -70,7 +70,7 @@ def run_report(run: RunFacts) -> str:
 
 
 def _status(log: Sequence[Row]) -> str:
-    """Whether the run is finished, unless it continued after that."""
+    """Tell whether the run is finished, unless it continued after that."""
     done = next((row for row in reversed(log) if row.get("event") in ("done", "train")), None)
     if done is None or done["event"] == "train":
         return "Not finished." if log else "Nothing logged yet."
@@ -154,7 +154,7 @@ def _example_cell(example: Row, column: str, same: bool | None) -> Html:
 
 
 def _samples(log: Sequence[Row]) -> list[Html]:
-    """How the outputs of a few inputs changed from validation to validation."""
+    """Show how the outputs of a few inputs changed from validation to validation."""
     found = ((row, row.get("samples")) for row in log if row.get("event") == "valid")
     rows = [(row, samples) for row, samples in found if _are_rows(samples)]
     kept = {round(k * (len(rows) - 1) / (VALIDATIONS - 1)) for k in range(VALIDATIONS)} if rows else set()
@@ -171,7 +171,7 @@ def _samples(log: Sequence[Row]) -> list[Html]:
 
 
 def _maps(log: Sequence[Row]) -> list[Html]:
-    """What a few examples attend to, from validation to validation."""
+    """Show what a few examples attend to, from validation to validation."""
     found = ((row, row.get("attention")) for row in log if row.get("event") == "valid")
     rows = [(quantity(row.get("step")), maps) for row, maps in found if _are_maps(maps)]
     kept = sorted({round(k * (len(rows) - 1) / (MAPS - 1)) for k in range(MAPS)}) if rows else []
@@ -196,12 +196,12 @@ def _maps(log: Sequence[Row]) -> list[Html]:
 
 
 def _are_rows(found: object) -> TypeGuard[Sequence[Row]]:
-    """Whether this is a list of examples: a log may be damaged."""
+    """True if this is a list of examples: a log may be damaged."""
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
 
 def _are_maps(found: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
-    """Whether these are maps: percentages with a label for each row and column."""
+    """True if these are maps: percentages with a label for each row and column."""
     return _are_rows(found) and all(map(_is_map, found))
 
 
@@ -238,7 +238,7 @@ def _layers(log: Sequence[Row]) -> list[Html]:
 
 
 def _decoding(row: Row) -> list[str]:
-    """How the outputs of an event were decoded, if it has any."""
+    """Return the decoding of the outputs of an event, if it has any."""
     decoding = row.get("decoding")
     return [decoding] if isinstance(decoding, str) and decoding else []
 
@@ -286,7 +286,7 @@ def _data(data: Row) -> list[Html]:
 
 
 def _is_records(value: object) -> TypeGuard[Sequence[Row]]:
-    """Whether a value is a list of objects, such as the longest texts."""
+    """True if a value is a list of objects, such as the longest texts."""
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, Mapping) for one in value)
 
 
@@ -328,7 +328,7 @@ def _listing(facts: Row) -> Html:
 
 
 def _equal(example: Row) -> bool | None:
-    """Whether the output equals the reference; None without a reference."""
+    """True if the output equals the reference; None without a reference."""
     if "equal" in example:
         return bool(example["equal"])
     return bool(example["output"] == example["reference"]) if {"output", "reference"} <= example.keys() else None
