@@ -25,7 +25,7 @@ MISSING = ""
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """How often a class was predicted, was true, and both at once; scores are percentages."""
+    """Counts of a class: predicted, true, and both at once; scores are percentages."""
 
     name: str
     predicted: int

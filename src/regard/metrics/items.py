@@ -49,7 +49,7 @@ class CountedItems:
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """What a score that is not made of counts reads: texts of each item. Each selection is scored anew, which is slow."""
+    """Texts of each item, for a score that is not made of counts. Each selection is scored anew, which is slow."""
 
     columns: tuple[Sequence[str], ...]
     """Outputs and references, perhaps sources."""

@@ -51,17 +51,17 @@ class Metric:
     higher: bool = True
     signature: Callable[[], str] = lambda: ""
     labels: SplitLabels | None = None
-    """How to split an output into labels, for a metric of classes; each class then has scores of its own."""
+    """Function that splits an output into labels, for a metric of classes; each class then has scores of its own."""
     count: CountItems | None = None
     """The counts that the score is made of, item by item."""
     reads_sources: bool = False
-    """Whether `score` and `count` take the sources, too, as a third argument."""
+    """True if `score` and `count` take the sources, too, as a third argument."""
     any_vocabulary: bool = False
-    """Whether scores of models with different vocabularies can be compared, although it comes with the loss."""
+    """True if scores of models with different vocabularies can be compared, although it comes with the loss."""
 
     @property
     def decodes(self) -> bool:
-        """Whether the metric needs outputs; the others are computed with the validation loss."""
+        """True if the metric needs outputs; the others are computed with the validation loss."""
         return self.score is not None or self.count is not None
 
     def items(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object] = ()) -> Items:
@@ -79,7 +79,7 @@ class Metric:
         return self.score(*self._columns(outputs, references, sources))
 
     def _columns(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object]) -> Columns:
-        """What the functions of the metric read: columns of one length, which is not 0."""
+        """Return what the functions of the metric read: columns of one length, which is not 0."""
         if len(outputs) != len(references):
             raise DataError(
                 f"{self.kind} needs as many outputs as references, got {len(outputs)} and {len(references)}"
@@ -97,7 +97,7 @@ class Metric:
         return outputs, references, [str(source) for source in sources]
 
     def better(self, a: float, b: float) -> bool:
-        """Whether the score `a` is better than `b`."""
+        """True if the score `a` is better than `b`."""
         return a > b if self.higher else a < b
 
 

@@ -85,12 +85,12 @@ def rouge_items(kind: str) -> Callable[[Sequence[str], Sequence[str]], CountedIt
 
 
 def exact_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
-    """Whether each output equals its reference."""
+    """Count the outputs that equal their reference."""
     return count_items([(a == b, 1) for a, b in zip(outputs, references, strict=True)], percentage)
 
 
 def edit_similarity_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
-    """How alike each output and its reference are: 1 less insertions and deletions per character of both.
+    """Measure how alike each output and its reference are: 1 less insertions and deletions per character of both.
 
     That is `fuzz.ratio`, by which completions of code are compared (Lu et al. 2021).
     """
@@ -110,7 +110,7 @@ def wer_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems
 
 
 def word_error_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
-    """Whether each output is none of the right answers."""
+    """Count the outputs that are none of the right answers."""
     rows = [(out not in ways.split(OR), 1) for out, ways in zip(outputs, references, strict=True)]
     return count_items(rows, percentage)
 
