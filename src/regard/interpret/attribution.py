@@ -1,4 +1,4 @@
-"""How much each input token contributes to a prediction.
+"""Contribution of each input token to a prediction.
 
 gradient_x_input       ∂f/∂x · (x − b) for each embedding x                            (Shrikumar et al. 2017)
 integrated_gradients   the gradient, averaged on the way from b to x, · (x − b)        (Sundararajan et al. 2017)
@@ -59,7 +59,7 @@ def integrated_gradients(net: Net, read: ForwardPass, prediction: int = 0, steps
 
 
 def occlusion(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
-    """How much log P falls when a token is replaced by padding."""
+    """Measure how much log P falls when a token is replaced by padding."""
     inputs = embeddings(net, read)
     with torch.no_grad():
         plain = float(_log_prob(net, read, prediction)[0])
@@ -182,7 +182,7 @@ def _log_prob(net: Net, read: ForwardPass, prediction: int, tape: Tape | None = 
 
 @torch.no_grad()
 def embeddings(net: Net, read: ForwardPass) -> dict[str, tuple[Tensor, Tensor]]:
-    """What the embeddings leave, by place: of the input, and of padding at the same positions."""
+    """Return what the embeddings leave, by place: of the input, and of padding at the same positions."""
     tapes = [Tape("encoder.embed", "decoder.embed") for _ in range(2)]
     for each, tape in zip((read, read.empty()), tapes, strict=True):
         each.run(net, tape)

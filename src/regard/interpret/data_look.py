@@ -1,4 +1,4 @@
-"""What a model does on a data set, as a page, text or JSON.
+"""Behavior of a model on a data set, as a page, text or JSON.
 
 faithfulness   do explanations name the tokens that the predictions rest on? (`faithfulness`)
 worths         what is each head or sublayer worth? (`interventions.ablate`)
@@ -58,7 +58,7 @@ class DescribedHead:
 
 @dataclasses.dataclass(frozen=True)
 class DataLook:
-    """What was measured on a data set: draw it with `render`, `html` or `save`."""
+    """Measurements on a data set: draw them with `render`, `html` or `save`."""
 
     title: str
     data: str
@@ -109,7 +109,7 @@ class DataLook:
         return f"{self.examples:,} examples of {self.data}; intervals are 95 % over examples"
 
     def _tables(self) -> list[tuple[str, Table, list[str]]]:
-        """What is explained above each table, the table, and notes below it."""
+        """List what is explained above each table, the table, and notes below it."""
         out = []
         if self.faithfulness:
             out.append((FAITHFUL, self._faithful_table(), self._faithful_notes()))

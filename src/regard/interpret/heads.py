@@ -1,4 +1,4 @@
-"""What a head does: its card, and its links between words.
+"""Card of a head, and its links between words.
 
 A card sums up the attention weights of a head: entropy, mean distance, and the shares on the previous, next, same and first
 token. `rank_links` orders all heads by how much one word attends to another; `PairCounter` finds the words of a corpus that a
@@ -35,7 +35,7 @@ class HeadCard:
 
 @dataclasses.dataclass(frozen=True)
 class HeadLink:
-    """How much a head attends from one word to another."""
+    """Attention of a head from one word to another."""
 
     layer: str
     head: int

@@ -1,4 +1,4 @@
-"""What happens when a part is taken away or exchanged.
+"""Effect of taking away or exchanging a part.
 
 ablate   the part's output becomes zero, or its mean over the data: what is each head, sublayer or block worth?
 patch    the part's output becomes what it is for another input: where does the difference between two inputs arise?
@@ -30,7 +30,7 @@ ROWS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """How much log P per prediction falls without a part, with 95 % intervals over examples.
+    """Fall of log P per prediction without a part, with 95 % intervals over examples.
 
     zero  with zeros for its output, which the parts above may never have seen
     mean  with its mean output over the data, which takes away only what it says about the example
@@ -62,7 +62,7 @@ def ablate(
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Worth]:
-    """What each place is worth on a data set: the mean fall of log P per prediction when its output says nothing.
+    """Measure the worth of each place on a data set: the mean fall of log P per prediction when its output says nothing.
 
     Both ways are measured, zeros and the mean over all positions of all examples.
     """

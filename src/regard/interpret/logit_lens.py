@@ -19,7 +19,7 @@ from regard.tasks.common.forward_pass import ForwardPass
 
 @dataclasses.dataclass(frozen=True)
 class LayerReading:
-    """What one layer would predict."""
+    """Prediction that one layer would make."""
 
     place: str
     best: Tensor

@@ -59,7 +59,7 @@ class AttentionLayer:
 
 @dataclasses.dataclass(frozen=True)
 class Hop:
-    """What a hop over the sentences of a story looks at most."""
+    """Sentence at which a hop over a story looks most."""
 
     number: int
     sentence: str
@@ -68,7 +68,7 @@ class Hop:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What a vision model reads: pixels (3 or 1, height, width) from 0 to 255, divided into rows and columns of patches."""
+    """Input of a vision model: pixels (3 or 1, height, width) from 0 to 255, divided into rows and columns of patches."""
 
     pixels: Tensor
     rows: int
@@ -95,9 +95,9 @@ class View:
     """A position of that stack, and the flow (n,) from it to each token; None for long texts, where it takes too long."""
     lens: list[LayerReading]
     lens_labels: list[list[str]]
-    """What each layer would predict, as text."""
+    """Predictions that the layers would make, as text."""
     wanted: list[str]
-    """What should be predicted."""
+    """Text that should be predicted."""
     attribution: Tensor | None
     """(predictions, tokens read) by occlusion: how much log P of a prediction falls without a token."""
     picture: Picture | None = None
@@ -117,7 +117,7 @@ class View:
         ]
 
     def plain_lens(self) -> list[dict[str, object]]:
-        """What each layer would say, for programs: its best guesses, their probabilities, and those of what is wanted."""
+        """Return what each layer would say, for programs: best guesses, their probabilities, and those of what is wanted."""
         return [
             {
                 "place": each.place,
@@ -129,7 +129,7 @@ class View:
         ]
 
     def plain_attribution(self) -> list[list[float]] | None:
-        """How much log P of each prediction falls without each token, for programs."""
+        """Return how much log P of each prediction falls without each token, for programs."""
         found = self.attribution
         return None if found is None else [[round(v, 4) for v in row] for row in found.tolist()]
 
