@@ -50,7 +50,7 @@ class Case:
 
     @property
     def shape(self) -> str:
-        """Whether it is an `encoder`, a `decoder` or `both`."""
+        """Stacks of the model: `encoder`, `decoder` or `both`."""
         if self.spec.encoder is None:
             return "decoder"
         return "encoder" if self.spec.decoder is None else "both"
