@@ -38,7 +38,7 @@ PURPOSES = (
     "Learn algorithms from examples",
     "See every setting",
 )
-"""What people want to do, in the order of `regard recipes`. Each recipe names one of them as its `purpose`."""
+"""Purposes of people, in the order of `regard recipes`. Each recipe names one of them as its `purpose`."""
 
 
 def list_recipes() -> dict[str, str]:
@@ -151,7 +151,7 @@ def _check_characters(value: object, name: str) -> None:
 
 
 def _is_small(text: str) -> bool:
-    """Whether a text can be read at once, in half a second whatever it holds: open brackets are what takes long."""
+    """True if a text can be read at once, in half a second whatever it holds: open brackets are what takes long."""
     return len(text) <= SMALL and text.count("[") + text.count("{") <= MAX_LEVELS
 
 
