@@ -55,7 +55,7 @@ FINISHED = "finished"
 
 
 def identify_folder(path: str | Path) -> Literal["model", "run"] | None:
-    """Whether a folder holds a model or a run; None for any other folder, such as data or a Hugging Face model."""
+    """Tell whether a folder holds a model or a run; None for any other folder, such as data or a Hugging Face model."""
     path = Path(path)
     if (path / RECIPE).exists() or any((path / name / MANIFEST).exists() for name in (FINAL, BEST)):
         return "run"
