@@ -34,7 +34,7 @@ CHECKOUT = "in Regard's folder"
 
 
 def name_extra(extra: str) -> str:
-    """How to install the packages that a part of Regard needs."""
+    """Tell how to install the packages that a part of Regard needs."""
     return f"{CHECKOUT}, pip install '.[{extra}]' (of a wheel, 'FILE.whl[{extra}]')"
 
 
@@ -169,7 +169,7 @@ def _normalize(name: object) -> str:
 
 
 def _nearest(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the name with the fewest typing errors, at most one in four letters; else one that begins alike or contains it."""
+    """Return the closest name by edit distance (at most one edit in four letters), else one that has a part in common."""
     found = list[tuple[int, str]]()
     for name in names:
         word = _normalize(name)
@@ -185,7 +185,7 @@ def _nearest(wanted: str, names: Iterable[str]) -> str | None:
 
 
 def _have_part_in_common(a: str, b: str) -> bool:
-    """Whether one name begins with or contains the other, or both have at least half of the longer one as their beginning."""
+    """True if one name begins with or contains the other, or both have at least half of the longer one as their beginning."""
     if min(len(a), len(b)) < MIN_COMMON:
         return min(len(a), len(b)) == MIN_COMMON - 1 and (a.startswith(b) or b.startswith(a))
     common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

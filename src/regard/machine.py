@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, devices, bfloat16."""
+"""Resources of this machine: cores, memory, devices, bfloat16."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Machine:
     cores: int
     memory: int
     bf16: bool
-    """Whether the processor multiplies bfloat16 matrices natively; otherwise bfloat16 is slower than float32."""
+    """True if the processor multiplies bfloat16 matrices natively; otherwise bfloat16 is slower than float32."""
 
 
 @lru_cache(maxsize=1)
@@ -110,7 +110,7 @@ def limit_kernel_caches(threads: int) -> None:
 
 
 SPINS = "2000"
-"""How often a waiting thread checks before it sleeps: a few microseconds."""
+"""Number of times a waiting thread checks before it sleeps: a few microseconds."""
 
 
 def wait_politely() -> None:
@@ -172,7 +172,7 @@ def _own_limits() -> Iterator[Path]:
 
 
 def _address_space() -> list[int]:
-    """What is left of the address space, if it is limited (`ulimit -v`)."""
+    """Return what is left of the address space, if it is limited (`ulimit -v`)."""
     if resource is None or (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) == resource.RLIM_INFINITY:
         return []
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -172,7 +172,7 @@ def _shared_fields(old: Spec, part: type) -> dict[str, object]:
 
 
 def mean_the_same(a: dataclasses.Field[Any], b: dataclasses.Field[Any]) -> bool:
-    """Whether fields of one name in two kinds mean the same: their default is, or one needs a value and their type is."""
+    """True if fields of one name in two kinds mean the same: their default is, or one needs a value and their type is."""
     return a.default == b.default or (dataclasses.MISSING in (a.default, b.default) and a.type == b.type)
 
 
@@ -200,7 +200,7 @@ def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list
 
 
 def describe_faults(error: pydantic.ValidationError, under: str = "") -> str:
-    """What a validation of something other than a spec found, in one line; each fault with its path below `under`."""
+    """Describe the faults of something other than a spec, in one line; each fault with its path below `under`."""
     faults = error.errors(include_url=False)[:_FAULTS]
     places = [".".join(str(part) for part in (*filter(None, [under]), *fault["loc"])) for fault in faults]
     said = [f"{fault['msg'][0].lower()}{fault['msg'][1:]}, got {repr(fault['input'])[:200]}" for fault in faults]
