@@ -1,5 +1,6 @@
 # make demo           train the embedded default and show what it learned
 # make test           lint, types and every test that CI runs
+# make check          lint, types and the quick tests of what this branch changed since main (BASE=another)
 # make test-machines  the tests as on other processors, as other users, in another order, beside other programs
 # make test-lowest    the tests with the oldest libraries that pyproject.toml allows
 # make docs           the documentation as a site
@@ -11,6 +12,7 @@
 # Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
 VENV ?= .venv
+BASE ?= main
 BIN := $(VENV)/bin
 LOG := $(VENV)/install.log
 # what pip says goes to a file, and to the screen only if it fails
@@ -30,7 +32,7 @@ ROUNDED := tests/decode tests/families tests/model tests/tasks tests/twins tests
 LEFT_OUT = $(foreach name,$(WITHOUT),--without $(name))
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint docs page test-machines test-lowest smoke bench record readme clean
+.PHONY: demo test check lint docs page test-machines test-lowest smoke bench record readme clean
 
 demo: $(VENV)/.engine
 	$(BIN)/regard train dates
@@ -41,6 +43,12 @@ test: $(VENV)/.tested $(VENV)/.engine
 	@$(MAKE) --no-print-directory -j2 lint docs
 	$(PYTEST)
 	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "numeric and not slow" $(ROUNDED)
+
+# `make test` has the last word: laws, twins and commands may fail for a change in any package
+check: $(VENV)/.tested $(VENV)/.engine
+	@$(MAKE) --no-print-directory lint
+	@tests=$$($(BIN)/python -m tests.changed --base $(BASE)) && echo "pytest -m 'not slow' $$tests" && \
+	    $(PYTEST) -m "not slow" $$tests
 
 lint: $(VENV)/.tested $(VENV)/.engine
 	$(BIN)/ruff check .
