@@ -23,7 +23,7 @@ SOURCES = HERE / "native"
 NAME = {"darwin": "libregard_engine.dylib", "win32": "regard_engine.dll"}.get(sys.platform, "libregard_engine.so")
 LIBRARY = HERE / NAME
 STAMP = HERE / "libregard_engine.stamp"
-"""File of the fingerprint of its sources: a library of other sources is not used."""
+"""File of the fingerprint of its sources: `make` and `regard doctor --build` compile it again when they changed."""
 PARTS = ("weights", "model", "team", "pages", "forward", "shortlist", "worker", "search", "batch", "interface")
 PROGRAMS = ("fuzz", "compare")
 """Sources that are no part of the library: programs that test it."""
