@@ -30,7 +30,7 @@ MAX_COMPARED = 60
 MIN_COMMON = 4
 """Minimum number of letters that make two names look related."""
 CHECKOUT = "in Regard's folder"
-"""Where to install from. Regard is on no package index: whoever takes its name there could run anything."""
+"""Folder to install from. Regard is on no package index: whoever takes its name there could run anything."""
 
 
 def name_extra(extra: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from regard.errors import make_printable
 
 Tell = Callable[[str], None]
-"""Where notes go: `print`, the logger `regard`, stderr."""
+"""Receiver of notes: `print`, the logger `regard`, stderr."""
 SHOWN = 50
 """Maximum number of notes of one kind that are passed on if each is about another input."""
 

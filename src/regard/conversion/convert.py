@@ -66,7 +66,7 @@ class Conversion:
     proof: TextProof | None
     """Number of texts that give the same on both sides; None if they were not compared."""
     reason: str = ""
-    """Why outputs or texts were not compared."""
+    """Reason why outputs or texts were not compared."""
     notes: tuple[str, ...] = ()
     """Notes on what may be wrong, or is different now."""
 

@@ -68,7 +68,7 @@ def read(path: Path, trust: bool, *, seconds: float = SECONDS) -> dict[str, Tens
 
 
 def _read_reason(code: int, said: str) -> str:
-    """Why the child failed: in its own words, or by its exit code if it was killed."""
+    """Tell why the child failed: in its own words, or by its exit code if it was killed."""
     lines = said.strip().splitlines()
     if code not in (_DAMAGED, _REFUSED) or not lines:
         return f"could not be read: the process that opened it ended with {code}; {_WAY_OUT}"

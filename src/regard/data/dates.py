@@ -140,7 +140,7 @@ Case = Literal["upper", "lower", "capitals", "as is"]
 CASES: tuple[Case, ...] = ("upper",) * 2 + ("lower",) * 3 + ("capitals",) * 2 + ("as is",) * 13
 """Drawn from uniformly, so each case is listed as often as its share."""
 Tag = Literal["never", "swappable", "always"]
-"""When a style must name its locale: never, if swapping day and month gives another date, or always."""
+"""Cases in which a style must name its locale: never, if swapping day and month gives another date, or always."""
 
 
 @dataclass(frozen=True)

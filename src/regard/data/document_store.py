@@ -29,7 +29,7 @@ Sizes = NDArray[np.int64]
 MAX_BLANKS = 1 << 16
 """Maximum number of blanks that are recognized at the end of a line in several pieces."""
 Span = tuple[int, int]
-"""Where a document starts and ends, in bytes."""
+"""Start and end of a document, in bytes."""
 
 
 class TextSource:
@@ -263,7 +263,7 @@ def _find_blank(pieces: Iterator[tuple[int, str]]) -> Iterator[Span]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Where a line starts and stops, whether it has text, the number of blanks at its end, and whether a line break follows."""
+    """Start and stop of a line, whether it has text, the number of blanks at its end, and whether a line break follows."""
 
     start: int
     stop: int

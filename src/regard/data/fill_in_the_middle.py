@@ -41,7 +41,7 @@ class FillInTheMiddle(Spec):
     spm: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of those with the suffix before the prefix (SPM); the others are prefix, suffix, middle (PSM)."""
     split: Literal["characters", "tokens"] = "characters"
-    """Where texts are cut: between any two characters, so that the model sees cursors inside words, or between tokens."""
+    """Places of cuts: between any two characters, so that the model sees cursors inside words, or between tokens."""
 
     def choose_order(self, wanted: Order | None) -> Order:
         """The order in which a model that learned from such texts reads: the wanted one, or suffix first if it knows that."""

@@ -22,7 +22,7 @@ ROWS = 1 << 22
 
 
 class OwnItems:
-    """Which items each user has had."""
+    """Items that each user has had."""
 
     def __init__(self, histories: Ragged, items: int) -> None:
         self.items = items
@@ -122,7 +122,7 @@ def _uniform(bits: np.random.Philox, n: int) -> NDArray[np.float64]:
 
 
 def _repeats(rows: Numbers) -> NDArray[np.bool_]:
-    """Which entries came before in their row."""
+    """Mark the entries that came before in their row."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, 1)
     again = np.zeros(rows.shape, bool)

@@ -25,7 +25,7 @@ Spans = NDArray[np.int64]
 
 
 def find_tokens(text: str) -> Spans:
-    """Where each token with text of its own stands, in characters.
+    """Return the place of each token with text of its own, in characters.
 
     In a text that is not Python, tokens are words and single other characters.
     """

@@ -40,7 +40,7 @@ GENERAL = {"id", "index", "question", "answer", "summary", "article", "title", "
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which columns are read: those called `names`, or the given `columns`; and whether there is a header, if that is known."""
+    """Columns to read: those called `names`, or the given `columns`; and whether there is a header, if that is known."""
 
     names: tuple[str, ...]
     columns: Columns | None = None

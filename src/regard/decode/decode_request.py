@@ -106,7 +106,7 @@ class Constraints:
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Which random numbers sampling uses: they depend on the seed, the input's number and the step."""
+    """Random numbers for sampling: they depend on the seed, the input's number and the step."""
 
     numbers: Sequence[int] | None = None
     """The number of each source; None: counted from 0."""

@@ -89,7 +89,7 @@ class Engine(Protocol):
         """The torch modules of the model, of which several average their probabilities; SpecError if it has none."""
 
     def find_refusal(self, request: Request) -> str | None:
-        """Why it cannot decode like this; None if it can."""
+        """Return why it cannot decode like this; None if it can."""
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
         """The encoder's output for a source, (n, d)."""

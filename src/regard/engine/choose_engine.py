@@ -1,4 +1,4 @@
-"""Which engine runs a model, and why."""
+"""Choice of the engine that runs a model, with its reason."""
 
 from __future__ import annotations
 

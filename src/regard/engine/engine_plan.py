@@ -51,7 +51,7 @@ class PlanFlattener:
     tensors: Mapping[str, TensorEntry]
     numbers: array[float] = dataclasses.field(default_factory=lambda: array("d"))
     uses: dict[int, list[int]] = dataclasses.field(default_factory=lambda: defaultdict(list))
-    """Where `numbers` has the type of a weight, by the weight's first byte."""
+    """Places where `numbers` has the type of a weight, by the weight's first byte."""
 
     def put(self, *values: object) -> None:
         for value in values:

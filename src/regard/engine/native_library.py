@@ -158,7 +158,7 @@ def open_library() -> ctypes.CDLL:
 
 
 def find_fault() -> str | None:
-    """Why the library cannot be used; None if it can."""
+    """Return why the library cannot be used; None if it can."""
     if not LIBRARY.exists():
         return "the native library is not compiled; `regard doctor --build` compiles it"
     try:

@@ -56,7 +56,7 @@ def describe_folder(net: Net) -> Plain:
 
 
 def find_refusal(net: Net) -> str | None:
-    """Why the native engine cannot run a model; None if it can."""
+    """Return why the native engine cannot run a model; None if it can."""
     try:
         describe_model(net)
     except SpecError as error:

@@ -349,7 +349,7 @@ def _raise_faults(path: Path, faults: Sequence[str]) -> None:
 
 
 def _describe_error(name: str, error: OSError) -> str:
-    """Why a file counts as damaged; errors that are not about the file itself are raised again."""
+    """Tell why a file counts as damaged; errors that are not about the file itself are raised again."""
     if error.errno == errno.ENOENT:
         return f"{name} is missing"
     if error.errno == errno.ELOOP:

@@ -104,7 +104,7 @@ FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 @dataclasses.dataclass(frozen=True)
 class TensorEntry:
-    """Where a tensor lies in a safetensors file: its type, its shape, and its first byte."""
+    """Place of a tensor in a safetensors file: its type, its shape, and its first byte."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -160,7 +160,7 @@ class _XzReader(io.RawIOBase):
 
 
 def _describe(path: Path | str, what: str, fault: Exception) -> str:
-    """Why a file cannot be read, and what to do."""
+    """Tell why a file cannot be read, and what to do."""
     if isinstance(fault, OSError) and fault.errno == errno.EINVAL:
         if Path(path).is_dir():
             return f"{path} is a directory; name a file in it"

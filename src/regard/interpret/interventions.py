@@ -121,7 +121,7 @@ class Patched:
     clean: float
     corrupt: float
     prediction: int = 0
-    """Which prediction is traced, from 0."""
+    """Prediction that is traced, from 0."""
 
     def plain(self) -> dict[str, object]:
         """For programs; None where a place has no such position."""

@@ -26,7 +26,7 @@ class Axis:
     scale: Scale = "linear"
 
     def at(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high end."""
+        """Place of a value: 0 at the low end, 1 at the high end."""
         if self.scale == "log":
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)

@@ -79,7 +79,7 @@ class Table:
         return table
 
     def _texts(self) -> tuple[list[bool], list[list[str]]]:
-        """Which columns are numbers, and the text of each cell."""
+        """Tell which columns are numbers, and return the text of each cell."""
         columns = [[row[i] for row in self.rows] for i in range(len(self.head))]
         shown = [_column(column) for column in columns]
         return [r for r, _ in shown], [list(line) for line in zip(*(texts for _, texts in shown), strict=True)]

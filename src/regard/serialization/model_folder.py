@@ -49,7 +49,7 @@ VOCABULARY, TOKENS, CHECKPOINTS, SNAPSHOTS, TENSORBOARD = (
 FINAL, BEST = "final", "best"
 """The models of a run, the preferred one first."""
 BEFORE = ".before"
-"""Where `regard train --fresh` keeps the old run until the new one has started."""
+"""Folder in which `regard train --fresh` keeps the old run until the new one has started."""
 FINISHED = "finished"
 """The key of run.json that a run has once its final model was written: the size and SHA-256 of its log at that time."""
 

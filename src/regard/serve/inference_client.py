@@ -76,7 +76,7 @@ class InferenceProcess:
         self.is_ready = False
         self.restarts = 0
         self.fault: str | None = None
-        """Why it cannot start."""
+        """Reason why it cannot start."""
 
     async def start(self) -> None:
         """Start it, and start it again whenever it ends."""
@@ -222,7 +222,7 @@ class InferenceProcess:
                 self._process.kill()
 
     def find_trouble(self) -> str | None:
-        """Why models cannot answer now; None if they can."""
+        """Return why models cannot answer now; None if they can."""
         if not self.is_ready:
             return "the models are being loaded"
         return None if self._watchdog is None else self._watchdog.trouble

@@ -1,6 +1,6 @@
 """OpenAI's API: models, completions, chat and embeddings.
 
-What a client does not say is as in the model's own settings: without a temperature, a model that was trained to be searched
+Values left out are as in the model's own settings: without a temperature, a model that was trained to be searched
 with a beam is. Streams come in server-sent events; a beam gives the whole text as one.
 """
 

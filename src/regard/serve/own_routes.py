@@ -23,7 +23,7 @@ GENERATES = ("translate", "complete", "fill", "classify", "tag", "answer", "imag
 class OwnBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     model: str | None = None
-    """Which model; by default the first that can do this."""
+    """Name of the model; by default the first that can do this."""
 
 
 class RunOptionsBody(BaseModel):

@@ -45,9 +45,9 @@ class Ticket:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     finish: Literal["stop", "length"] = "stop"
-    """Why the last output ended: by its end mark, or by its limit."""
+    """Reason why the last output ended: its end mark, or its limit."""
     row: RequestRow | None = None
-    """Where others see what its thread does."""
+    """Row where others see what its thread does."""
     stop: Stop = dataclasses.field(default_factory=Stop)
     """Ends what engines compute for it."""
     _began: float = dataclasses.field(default_factory=time.monotonic)
@@ -56,7 +56,7 @@ class Ticket:
 
     @property
     def deadline(self) -> float | None:
-        """When it is late, by the clock of `time.monotonic`."""
+        """Time when it is late, by the clock of `time.monotonic`."""
         return None if self.seconds is None else self._began + self.seconds
 
     @property
@@ -90,7 +90,7 @@ class Ticket:
             raise self.explain()
 
     def explain(self) -> RequestCancelled:
-        """Why the request has ended."""
+        """Tell why the request has ended."""
         if self.is_late:
             return RequestLate(f"not done within {self.seconds:g} seconds; ask for less")
         return RequestCancelled("the request was cancelled")

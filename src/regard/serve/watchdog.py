@@ -28,7 +28,7 @@ class Watchdog:
         self._signs, self._seconds, self._allowed = signs, seconds, allowed
         self._beat, self._silent, self._looked = signs.beat, 0.0, time.monotonic()
         self.trouble: str | None = None
-        """Why it cannot answer now."""
+        """Reason why it cannot answer now."""
 
     @property
     def is_silent(self) -> bool:
@@ -51,7 +51,7 @@ class Watchdog:
         return why
 
     def _look_at_workers(self, now: float) -> tuple[str | None, str | None]:
-        """Why the process cannot answer now, and why it has to be killed; it beats, so what it writes is new."""
+        """Tell why the process cannot answer now, and why it has to be killed; it beats, so what it writes is new."""
         trouble: str | None = None
         if (waited := now - self._signs.pool_answered) >= NOTICED:
             trouble = f"all threads for requests have been taken for {waited:.0f} seconds"

@@ -325,7 +325,7 @@ def _until(last: float, seconds: float) -> float:
 
 
 def _exceeds_limits(found: Found, n: int, left: float, limit: int) -> str | None:
-    """Why `n` tokens would be too many, extrapolated from the lengths measured so far; None if they are not."""
+    """Tell why `n` tokens would be too many, extrapolated from the lengths measured so far; None if they are not."""
     theory = found.contender.theory
     seconds = extrapolate([(p.n, p.least) for p in found.points], n, _power(theory.time))
     size = extrapolate(found.bytes, n, _power(theory.memory))

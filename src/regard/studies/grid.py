@@ -78,7 +78,7 @@ class CellResult:
     result: Plain
     timing: Plain
     processor: str | None = None
-    """Where it was computed."""
+    """Processor that computed it."""
     differs: Sequence[str] = ()
     """Differences between its code or test files and those of the study."""
     other_tests: bool = False
@@ -86,14 +86,14 @@ class CellResult:
 
     @property
     def error(self) -> str | None:
-        """Why the cell has no result: it was refused, or it diverged."""
+        """Reason why the cell has no result: it was refused, or it diverged."""
         found = self.result.get("error")
         return None if found is None else str(found)
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Where cells run and how: in `processes` of one thread each, in this process if 0, or `on` a Ray cluster."""
+    """Place of cells: in `processes` of one thread each, in this process if 0, or `on` a Ray cluster."""
 
     folder: Path
     processes: int = 0

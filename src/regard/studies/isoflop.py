@@ -78,7 +78,7 @@ def fit_isoflops(budgets: Mapping[float, Sequence[RunPoint]], *, samples: int = 
 
 
 def _minimum(x: Floats, y: Floats, *, anywhere: bool = False) -> tuple[float, float] | None:
-    """Where the parabola through the points is lowest, and its value; None if it is not among the points."""
+    """Return the lowest point of the parabola through the points; None if it is not among the points."""
     a, b, c = np.polyfit(x, y, 2)
     at = -b / (2 * a) if a > 0 else np.inf
     if not np.isfinite(at) or not (anywhere or x.min() <= at <= x.max()):

@@ -1,4 +1,4 @@
-"""Where recurrence costs less than attention, and is faster.
+"""Lengths and widths where recurrence beats attention.
 
 Per token, attention over n tokens takes about 8d² + 4nd operations and a recurrent layer a multiple of d², so that from some
 n / d on recurrence takes fewer. Its steps wait for one another, so it may take longer all the same: both crossings are found,

@@ -92,7 +92,7 @@ class Child:
             raise Stopped(f"it took {size / 2**30:.1f} GB of memory, and {self.memory / 2**30:.1f} GB is the limit")
 
     def _complaint(self) -> str:
-        """Why it ended by itself, from the end of its stderr."""
+        """Tell why it ended by itself, from the end of its stderr."""
         code = self._process.wait()
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()

@@ -25,7 +25,7 @@ AT_ONCE = 3
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 Cut = tuple[int, int]
-"""Where the left side ends, and where the right side begins: the same place, or after a space between them."""
+"""End of the left side, and start of the right side: the same place, or after a space between them."""
 
 
 def cut_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[tuple[int, str]]:

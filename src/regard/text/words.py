@@ -22,7 +22,7 @@ STOPS = (".", "!", "?", "…", "。", "！", "？")
 
 
 class WordBoundaries:
-    """Which tokens of a vocabulary can continue a word."""
+    """Tokens of a vocabulary that can continue a word."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         labels, model = tokenizer.tokens(range(tokenizer.size)), tokenizer.core.model
@@ -44,7 +44,7 @@ class WordBoundaries:
 
 
 class SentenceEnds:
-    """Which tokens end a sentence: those that end in a full stop, a question mark or an exclamation mark, as in BART's code."""
+    """Tokens that end a sentence: those that end in a full stop, a question mark or an exclamation mark, as in BART's code."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._stops = np.array([label.endswith(STOPS) for label in tokenizer.tokens(range(tokenizer.size))])

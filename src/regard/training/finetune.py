@@ -39,7 +39,7 @@ LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")
 
 @spec
 class FineTuning(Spec):
-    """Which weights learn. With `lora`, only the adapters and the weights that the initial model lacks."""
+    """Weights that learn. With `lora`, only the adapters and the weights that the initial model lacks."""
 
     freeze: Annotated[int, Field(ge=0)] | tuple[str, ...] = 0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0

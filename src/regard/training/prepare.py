@@ -45,7 +45,7 @@ class TrainerBuilder:
     process_group: ProcessGroup
     say: Callable[[str], None]
     initialization: Initialization | None = None
-    """Which weights came from the initial model; known when the model is built."""
+    """Weights that came from the initial model; known when the model is built."""
 
     @property
     def folder(self) -> Path:

@@ -52,7 +52,7 @@ class Train(Spec):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     ema: Share | None = None
     finetune: FineTuning | None = None
-    """Which weights learn, and how fast; by default all of them alike."""
+    """Weights that learn, and how fast; by default all of them alike."""
     average: Averaging | None = None
     validate_every: Count | None = None
     """Steps between validations; by default ten validations per run."""

@@ -54,7 +54,7 @@ def write_files(batches: Iterable[Batch], out: Path, *, single: bool) -> Iterato
 
 
 def _choose_stem(out: Path, given: object, single: bool, used: set[Path]) -> Path:
-    """Where the files of an output go, without their suffix; no two inputs have the same."""
+    """Choose the path of an output's files, without their suffix; no two inputs have the same."""
     if single and not out.is_dir():
         return out.with_suffix("")
     name = Path(str(given)).stem[:80] or "output"

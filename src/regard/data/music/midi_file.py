@@ -1,6 +1,6 @@
 """MIDI files in and out, on the `mido` library.
 
-Formats 0 and 1 are read. A part is a channel of a track. What a file may contain, and what becomes of it:
+Formats 0 and 1 are read. A part is a channel of a track. Possible contents of a file, and what becomes of them:
 
     note-on of velocity 0            a note-off
     struck again while it sounds     the first note ends there
@@ -46,7 +46,7 @@ class MidiScore:
     notes: tuple[Note, ...]
     ticks_per_beat: int
     tempos: tuple[tuple[int, int], ...] = ((0, TEMPO),)
-    """Where a tempo begins, in ticks, and its microseconds per beat; the first begins at 0."""
+    """Start of each tempo, in ticks, and its microseconds per beat; the first begins at 0."""
     percussion: int = 0
     """Number of notes that were left out."""
     names: tuple[str, ...] = ()

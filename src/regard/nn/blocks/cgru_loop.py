@@ -32,7 +32,7 @@ from regard.nn.layers.cgru import CGRU, GRID, Kernels, count_columns, drop_cells
 from regard.spec import Count, Share, Spec, spec
 
 MAX_PULL = 0.1
-"""Where the penalty ends and the copies become one."""
+"""Pull at which the penalty ends and the copies become one."""
 DropoutRule = Literal["length", "sqrt_length"]
 """Dropout of a text of n tokens: 8/n of the rate (Neural GPU) or 3/√n of it (Extended Neural GPU), at most the rate itself."""
 

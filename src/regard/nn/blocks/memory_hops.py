@@ -39,7 +39,7 @@ class MemoryHops(BodySpec):
 
     hops: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 3
     tying: Tying = "adjacent"
-    """Which tables are shared: each hop's values are the next one's keys, or all hops have the same."""
+    """Shared tables: each hop's values are the next one's keys, or all hops have the same."""
     linear_start: Annotated[int, Field(ge=0)] = 0
     """Number of training steps without softmax at the beginning."""
     empty_slots: bool = False

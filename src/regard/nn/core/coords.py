@@ -33,7 +33,7 @@ OPTIONAL = ("doc", "tag", "segment")
 Together = tuple[int, int, bool]
 """Layout of joined coordinates: the numbers of rows, and whether padding stands on the left."""
 Tags = Literal["first", "segment"]
-"""Which tokens are tagged as global: the first of each text, or its whole first segment (a question)."""
+"""Tokens tagged as global: the first of each text, or its whole first segment (a question)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Coords:
     """If set, every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
     padded: bool = False
     segment: Tensor | None = None
-    """Which part of its text a token belongs to (0 or 1 in BERT's sentence pairs); read by embeddings."""
+    """Part of its text to which a token belongs (0 or 1 in BERT's sentence pairs); read by embeddings."""
     _picked: list[tuple[Tensor, Coords]] = dataclasses.field(default_factory=list, init=False, repr=False)
     _joined: list[tuple[Coords, Together, Coords]] = dataclasses.field(default_factory=list, init=False, repr=False)
 

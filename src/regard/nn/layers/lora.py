@@ -25,7 +25,7 @@ from regard.nn.layers.dropout import Dropout
 from regard.spec import Count, Share, Spec, spec
 
 BODIES = ("encoder.", "decoder.")
-"""Where layers are adapted. A head is small and often new, so it is trained directly."""
+"""Places of adapted layers. A head is small and often new, so it is trained directly."""
 
 
 @spec

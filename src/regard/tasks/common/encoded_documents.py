@@ -24,7 +24,7 @@ from regard.text import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class StorePlace:
-    """Where tokens are kept (None: in memory), and what they are made of."""
+    """Place where tokens are kept (None: in memory), and what they are made of."""
 
     folder: Path | None = None
     made_of: Mapping[str, object] = dataclasses.field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Texts to classes, labels and vectors, around an encoder.
 
-What a user of such a model needs besides the model itself. Nothing here needs torch, so that a model can run without it.
+A user of such a model needs it besides the model itself. Nothing here needs torch, so that a model can run without it.
 """
 
 from __future__ import annotations

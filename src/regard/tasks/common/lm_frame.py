@@ -1,6 +1,6 @@
 """Texts to tokens and back, for models that continue texts.
 
-What a user of a language model needs besides the model itself: how prompts begin, and what happens when the context is full.
+A user of a language model needs this besides the model itself: how prompts begin, and what happens when the context is full.
 Nothing here needs torch, so that a model can run without it.
 """
 

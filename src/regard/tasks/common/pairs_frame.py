@@ -1,6 +1,6 @@
 """Texts to tokens and back, for models of text pairs.
 
-What a user of such a model needs besides the model itself: how a text is framed for the encoder, what an output must contain,
+A user of such a model needs this besides the model itself: how a text is framed for the encoder, what an output must contain,
 which texts are too long. Nothing here needs torch, so that a model can run without it.
 """
 

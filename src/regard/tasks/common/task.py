@@ -79,7 +79,7 @@ class Output:
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     """The output as files, by suffix, the most important first; `regard run --out` writes them."""
     error: str | None = None
-    """Why there is no output, if the input could not be read; the text is empty then."""
+    """Reason for no output, if the input could not be read; the text is empty then."""
 
     def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
