@@ -62,7 +62,7 @@ SCOPE = "95 % intervals over test items: of these trained models, not of the met
 
 
 SEED = 1
-"""Of the bootstrap samples."""
+"""Seed of the bootstrap samples."""
 
 
 @dataclass(frozen=True)

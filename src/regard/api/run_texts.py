@@ -111,7 +111,7 @@ class _Part:
 
     text: object
     number: int
-    """Of the input, from 1."""
+    """Number of the input, from 1."""
     is_first: bool
 
 

@@ -139,10 +139,10 @@ def _name_items(items: Sequence[str], titles: dict[str, str]) -> tuple[str, ...]
 @dataclass(frozen=True)
 class _Layout:
     places: tuple[int, ...]
-    """Of user, item and perhaps time, or of item and title, from 0."""
+    """Places of user, item and perhaps time, or of item and title, from 0."""
     header: bool
     separator: str | None = None
-    """Of plain text; None is white space."""
+    """Separator of plain text; None is white space."""
     titles: bool = False
 
 

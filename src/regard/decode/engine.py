@@ -28,7 +28,7 @@ class SequenceProgress:
     token: int | None
     """The token that it wrote; None for the end mark, and for beam search, which may still change its first token."""
     hypotheses: list[Hypothesis] | None = None
-    """Once it is over: what `decode` would have returned for it."""
+    """Result that `decode` would have given, once it is over."""
 
 
 class ContinuousBatch(Protocol):

@@ -29,7 +29,7 @@ class EngineChoice:
     name: str
     reason: str
     precision: Precision = "float32"
-    """Of the weights that the native engine computes with."""
+    """Precision of the weights that the native engine computes with."""
 
 
 def choose_engine(net: Net, asked: str = "auto", device: str = "cpu", precision: Precision = "float32") -> EngineChoice:

@@ -67,7 +67,7 @@ def find_refusal(net: Net) -> str | None:
 @dataclasses.dataclass
 class _Describer:
     names: dict[int, str]
-    """Of the parameters, as in the weights file."""
+    """Names of the parameters, as in the weights file."""
     positions: list[Plain] = dataclasses.field(default_factory=list)
     known: dict[int, int] = dataclasses.field(default_factory=dict)
     """The index of each position that was described: a stack's is shared by its layers."""

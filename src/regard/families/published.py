@@ -111,7 +111,7 @@ class Form:
     keys: tuple[Key, ...]
     names: Rows
     uses: Mapping[str, Use]
-    """By class name, perhaps with a remark; the first is the default."""
+    """Uses by class name, perhaps with a remark; the first is the default."""
     prefix: str = ""
     """Prefix of the body's weights; files may omit it."""
     fixed: Mapping[str, object] = dataclasses.field(default_factory=dict)

@@ -30,7 +30,7 @@ from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
 
 SHARES = (0.1, 0.2, 0.5)
-"""Of the tokens, those that are taken away or kept."""
+"""Shares of the tokens that are taken away or kept."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,7 +41,7 @@ class HeadLink:
     head: int
     weight: float
     rank: int
-    """Of the target among all that the query attends to, from 1."""
+    """Rank of the target among all that the query attends to, from 1."""
 
 
 def describe_heads(maps: Sequence[Mapping[str, Tensor]]) -> list[HeadCard]:

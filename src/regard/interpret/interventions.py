@@ -113,7 +113,7 @@ def mean_outputs(net: Net, examples: Sequence[ForwardPass], places: Sequence[str
 
 @dataclasses.dataclass(frozen=True)
 class Patched:
-    """Of the difference that another input makes to a prediction, the share that each place and position brings back."""
+    """Share of the difference that another input makes to a prediction, brought back by each place and position."""
 
     places: list[str]
     restored: Tensor

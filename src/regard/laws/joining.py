@@ -12,7 +12,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 
 STAGES = ((2, 5, 4, 1), (1, 2, 7, 3), (2, 7, 2, 1), (1, 1, 5, 2))
-"""Of each group of rows that enters: how many, tokens that they have read, length of their sources, steps until the next."""
+"""Groups of rows that enter: how many, tokens that they have read, length of their sources, steps until the next."""
 LEAVE = 2
 """Before this group enters, every second row leaves."""
 DIFFERS = "rows that joined a running batch differ from the same rows alone; implement `State.join`, or declare Can(join=False)"

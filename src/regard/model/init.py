@@ -45,7 +45,7 @@ class ParameterInfo:
     width: int
     layers: int
     head_width: int
-    """Of the mixer it belongs to; 0 elsewhere."""
+    """Head width of the mixer it belongs to; 0 elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True)

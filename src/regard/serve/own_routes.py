@@ -35,7 +35,7 @@ class RunOptionsBody(BaseModel):
     alpha: Annotated[float, Field(ge=-10, le=10)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
     max_extra: Annotated[int, Field(ge=0)] | None = None
-    """By default `max_length`, if that is given."""
+    """Default: `max_length`, if that is given."""
     sample: bool | None = None
     temperature: Annotated[float, Field(ge=0.001, le=1000)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
@@ -85,9 +85,9 @@ class ScoreBody(OwnBody):
 
 class AttentionBody(OwnBody):
     text: str
-    """Of an image: its file in base64."""
+    """Text, or an image: its file in base64."""
     output: str | None = None
-    """By default the model's own."""
+    """Output; by default the model's own."""
 
 
 async def run(call: Call, body: RunBody) -> object:

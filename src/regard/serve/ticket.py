@@ -39,7 +39,7 @@ class Ticket:
 
     client: str = ""
     number: int = 0
-    """Of the request, from 1."""
+    """Number of the request, from 1."""
     seconds: float | None = None
     """Time for the answer, from now on."""
     prompt_tokens: int = 0

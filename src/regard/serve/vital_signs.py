@@ -36,7 +36,7 @@ class SchedulerSign:
     turned: float
     current: int
     deadline: float
-    """Of the request that it computes. The thread of a late request may have left."""
+    """Deadline of the request that it computes. The thread of a late request may have left."""
 
 
 @dataclasses.dataclass(frozen=True)

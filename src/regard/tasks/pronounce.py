@@ -97,7 +97,7 @@ class Pronounce(TextPairs[PronounceData]):
         return [read, replace(written, texts=[ways.partition(OR)[0] for ways in written.texts])]
 
     def tokenize_pairs(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
-        """If several pronunciations are correct, the loss is that of the first."""
+        """Tokenize pairs; if several pronunciations are correct, the loss is that of the first."""
         return super().tokenize_pairs(sources, [ways.partition(OR)[0] for ways in targets], tag)
 
 

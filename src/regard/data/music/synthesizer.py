@@ -19,7 +19,7 @@ SOUND_FONTS = ("/usr/share/sounds/sf2", "/usr/share/sounds/sf3", "/usr/share/sou
 MAX_SECONDS = 300
 RATE = 44_100
 MAX_BYTES = 1 << 30
-"""Of a WAV file: an hour and a half of stereo."""
+"""Maximum bytes of a WAV file: an hour and a half of stereo."""
 
 
 @dataclass(frozen=True)

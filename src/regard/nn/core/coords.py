@@ -44,7 +44,7 @@ class Coords:
     doc: Tensor | None = None
     tag: Tensor | None = None
     first: int | None = None
-    """If set, every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
+    """Start, if every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
     padded: bool = False
     segment: Tensor | None = None
     """Part of its text to which a token belongs (0 or 1 in BERT's sentence pairs); read by embeddings."""

@@ -176,7 +176,7 @@ TABLES: dict[str, tuple[SizeRow, ...]] = {
     "lstm": RECURRENT, "gru": RECURRENT, "convs2s": GATED, "bytenet": DILATED, "neural_gpu": GRIDS,
     "extended_neural_gpu": GRIDS,
 }  # fmt: skip
-"""By family, where it is not that of the Transformer."""
+"""Tables by family, where they are not that of the Transformer."""
 UNFOLD = {"bytenet": 1.2, "neural_gpu": 1.5, "extended_neural_gpu": 1.2}
 """Columns of a source per token, for families that write in the columns of the source."""
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))

@@ -132,7 +132,7 @@ class ForwardPass:
         return self.at_wanted(net.logits(self.run(net, tape), self.at))
 
     def at_wanted(self, logits: Tensor) -> Tensor:
-        """Of logits (rows, n, v), or (rows, v) of classes, those where something is wanted: (rows, k, v)."""
+        """Select the logits (rows, n, v), or (rows, v) of classes, where something is wanted: (rows, k, v)."""
         if not self.places:
             raise SpecError("there is no prediction to explain here; give the output that the model should predict")
         return (logits.unsqueeze(1) if logits.dim() == 2 else logits)[:, self.places]
