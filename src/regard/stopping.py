@@ -6,18 +6,19 @@
         model.run(lines)      # raises regard.CallStopped after five seconds
 
 A call looks at the stops of the `with` blocks around it, in its own thread: between two layers on the native engine, between
-two tokens or two batches of texts on torch.
+two tokens or two batches of texts on torch. Between two batches it also rests, if others share its time.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 from regard.errors import CallStopped
 
 _ACTIVE: ContextVar[tuple[Stop, ...]] = ContextVar("stops", default=())
+_RESTS: ContextVar[tuple[Rests, ...]] = ContextVar("rests", default=())
 
 
 class Stop:
@@ -58,3 +59,24 @@ def check_stops(stops: Sequence[Stop] | None = None) -> None:
     for stop in _ACTIVE.get() if stops is None else stops:
         if stop.is_set:
             raise CallStopped("the call was stopped")
+
+
+class Rests:
+    """A block in which calls of this thread call `wait` between two batches, where they hold little memory."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+
+    def __enter__(self) -> Rests:
+        _RESTS.set((*_RESTS.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _RESTS.set(_RESTS.get()[:-1])
+
+
+def rest() -> None:
+    """Let others have their turn, then raise `CallStopped` if one of this thread's stops is set."""
+    for each in _RESTS.get():
+        each.wait()
+    check_stops()

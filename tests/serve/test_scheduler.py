@@ -7,20 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 
 from regard.decode import Hypothesis, Request, Search, generate, stream_tokens
 from regard.decode.decode_request import Constraints, Draw
 from regard.decode.engine import SequenceProgress
+from regard.engine.choose_engine import open_native
 from regard.engine.torch_engine import TorchEngine
 from regard.errors import NoRoom
 from regard.serve.scheduler import Scheduler
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
-from regard.stopping import check_stops
+from regard.stopping import Rests, check_stops, rest
 from tests.decode.test_search_batch import SEARCHES, SOURCES, SPECIAL, check_same, make_nets
 
 pytestmark = pytest.mark.numeric
+T = TypeVar("T")
 NET = make_nets()["transformer"]
 GREEDY = Search(beam=1, max_extra=5)
 
@@ -233,3 +236,111 @@ def test_a_native_call_ends_when_its_request_does() -> None:
         with pytest.raises(RequestCancelled, match="was cancelled"):
             asked.result(20)
         assert made.run(lambda: 3) == 3  # its thread is free again
+
+
+def test_a_long_call_lets_other_clients_go_first_between_its_batches() -> None:
+    """Another client's call, and sequences: neither waits until the whole call is over."""
+    engine, order, begun = SlowEngine(), list[str](), threading.Event()
+    engine.batch.gate.set()
+
+    def compute_long() -> int:
+        for _ in range(200):
+            rest()
+            order.append("batch")
+            begun.set()
+            time.sleep(0.01)
+        return 200
+
+    def ask(client: str, call: Callable[[], T]) -> T:
+        CURRENT.set(Ticket(client))
+        return made.run(call)
+
+    with scheduler(engine) as made, ThreadPoolExecutor(4) as pool:
+        many = [pool.submit(ask, "many", compute_long) for _ in range(2)]
+        assert begun.wait(20)
+        assert pool.submit(ask, "one", lambda: order.append("other")).result(20) is None
+        assert pool.submit(decode_as, made, Ticket("two"), [[1] * 3]).result(20) == [1]
+        order.append("decoded")
+        assert [each.result(20) for each in many] == [200, 200]
+        assert made.stats.waiting == made.stats.running == 0
+    assert order.index("other") < order.index("decoded") < 200  # before the end of the first one
+
+
+def test_calls_are_taken_one_of_each_client_in_turn() -> None:
+    order, gate = list[str](), threading.Event()
+
+    def ask(client: str, call: Callable[[], object]) -> None:
+        CURRENT.set(Ticket(client))
+        made.run(call)
+
+    with scheduler(TorchEngine(NET)) as made, ThreadPoolExecutor(12) as pool:
+        first = pool.submit(ask, "many", lambda: gate.wait(20))
+        wait_until(lambda: made._turn is not None)
+        calls = [pool.submit(ask, "many", lambda: order.append("many")) for _ in range(6)]
+        wait_until(lambda: made.stats.waiting == 6)
+        calls.append(pool.submit(ask, "one", lambda: order.append("one")))
+        wait_until(lambda: made.stats.waiting == 7)
+        gate.set()
+        for each in (first, *calls):
+            each.result(20)
+    assert order.index("one") <= 1  # not after the six
+
+
+def test_a_call_that_rests_ends_with_its_request() -> None:
+    ticket, resting, begun = Ticket("a"), threading.Event(), threading.Event()
+
+    def compute() -> None:
+        begun.set()
+        while True:
+            rest()
+
+    def ask(of: Ticket, call: Callable[[], object]) -> object:
+        CURRENT.set(of)
+        return made.run(call)
+
+    with scheduler(TorchEngine(NET)) as made, ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(ask, ticket, compute)
+        assert begun.wait(20)
+
+        def cancel() -> None:  # it has its turn while the other one rests
+            resting.set()
+            ticket.cancel()
+
+        pool.submit(ask, Ticket("b"), cancel).result(20)
+        with pytest.raises(RequestCancelled, match="was cancelled"):
+            asked.result(20)
+        wait_until(lambda: made.stats.waiting == 0)
+        assert resting.is_set() and made.run(lambda: 3) == 3
+
+
+def test_a_scheduler_that_closes_finishes_calls_that_rest() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def compute() -> int:
+        for _ in range(50):
+            made.poke()  # so that it rests each time
+            rest()
+            begun.set()
+            go.wait(20)
+        return 50
+
+    with scheduler(TorchEngine(NET)) as made, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(made.run, compute)
+        assert begun.wait(20)
+        made.close()
+        go.set()
+        assert asked.result(20) == 50
+    wait_until(lambda: not [each for each in made._idle if each.thread.is_alive()])
+
+
+def test_scores_that_rest_are_those_without_a_rest() -> None:
+    sources, targets = SOURCES * 40, [[*source, SPECIAL.eos] for source in SOURCES] * 40
+    for engine in (TorchEngine(NET), open_native(NET, threads=1)):
+        alone = engine.score(sources, targets, SPECIAL)
+        rested = list[int]()
+        with Rests(lambda rested=rested: rested.append(1)):  # type: ignore[misc]
+            assert engine.score(sources, targets, SPECIAL) == alone
+        assert len(rested) > 1 or isinstance(engine, TorchEngine)
+        assert [
+            engine.score([s], [t], SPECIAL)[0] for s, t in zip(sources, targets, strict=True)
+        ] == alone or isinstance(engine, TorchEngine)

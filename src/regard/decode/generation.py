@@ -22,7 +22,7 @@ from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPref
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
-from regard.stopping import check_stops, list_stops
+from regard.stopping import check_stops, list_stops, rest
 
 BATCH_TOKENS = 8192
 """Number of source tokens decoded together, over all hypotheses."""
@@ -59,6 +59,7 @@ def generate(nets: Sequence[Net], request: Request, *, batch_tokens: int = BATCH
     )
     if workers == 1:
         for indices in batches:
+            rest()
             decode(indices)
     else:
         decode_in_threads(decode, batches, workers)

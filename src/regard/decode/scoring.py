@@ -15,7 +15,7 @@ from regard.decode.generation import BATCH_TOKENS, batch_by_length, pad_rows
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
-from regard.stopping import check_stops
+from regard.stopping import rest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def score_tokens(
     out: list[TokenScores] = [TokenScores(torch.zeros(0))] * len(sources)
     tape = Tape(*([] if place is None else [place]), outer=nets[0].tape)
     for indices in batch_by_length([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)], tokens):
-        check_stops()
+        rest()
         rows, wanted = [sources[i] for i in indices], [targets[i] for i in indices]
         with torch.no_grad():
             streams = [_read(net, rows, wanted, special, None if i else tape) for i, net in enumerate(nets)]

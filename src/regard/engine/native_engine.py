@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
@@ -23,6 +23,7 @@ from regard.files.folder import WEIGHTS
 from regard.files.tensors import list_tensors
 from regard.machine import machine
 from regard.spec import Plain
+from regard.stopping import rest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +37,8 @@ PENALTIES = ("gnmt", "power", "none")
 WORD = (1 << 64) - 1
 ROOM = 1 << 40
 FLOATS = ("F32", "F16", "BF16")
+SCORE_TOKENS = 1024
+"""Tokens of the pairs that are scored in one call, if they are several."""
 
 
 def read_settings(request: Request) -> SearchSettings:
@@ -183,7 +186,26 @@ class NativeEngine:
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
     ) -> list[list[float]]:
-        return self.model.score(sources, targets, special.bos)
+        found = list[list[float]]()
+        lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+        for some in split_by_tokens(
+            lengths, SCORE_TOKENS
+        ):  # the library reads one pair after the other, whatever is beside it
+            rest()
+            found += self.model.score(sources[some], targets[some], special.bos)
+        return found
+
+
+def split_by_tokens(lengths: Sequence[int], tokens: int) -> Iterator[slice]:
+    """Consecutive items that have at most so many tokens together, or one that has more."""
+    start = total = 0
+    for i, length in enumerate(lengths):
+        if i > start and total + length > tokens:
+            yield slice(start, i)
+            start, total = i, 0
+        total += length
+    if lengths:
+        yield slice(start, len(lengths))
 
 
 def stored_precision(weights: bytes | mmap, path: Path) -> Precision:

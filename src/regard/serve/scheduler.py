@@ -4,8 +4,9 @@
 
 The scheduler is an engine: a model decodes through it as through any other, and does not know that its sentences share a batch
 with those of other requests. One thread computes. Between two steps it lets sequences that are over or cancelled leave, lets
-waiting ones enter, one of each client in turn, and runs one of the calls that are not decoding (a score, an embedding), of
-which the next waits until the sequences had as much time as the last.
+waiting ones enter, one of each client in turn, and gives a turn to one of the calls that are not decoding (a score, an
+embedding), again one of each client in turn. A turn ends between two batches of the call's texts, if others wait
+(`shared_time.py`), and the next one waits until the sequences had as much time as the last.
 Slots are rows: a sentence enters with all of its beams or waits. Who waits is told at once when the request is cancelled or
 late; what the thread computes for it ends before the next step, or the next function of torch.
 """
@@ -17,8 +18,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -27,9 +26,8 @@ from numpy.typing import NDArray
 
 from regard.decode.decode_request import Hypothesis, Request, SpecialTokens
 from regard.decode.engine import Engine, SequenceProgress
-from regard.errors import CallStopped
 from regard.model.net import Net
-from regard.serve.stop_torch import StopTorch
+from regard.serve.shared_time import CallQueue, SharedCall, Worker
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
 from regard.serve.vital_signs import IDLE, STEP, SchedulerRow
 from regard.serve.work_limit import WorkLimit
@@ -62,52 +60,6 @@ class _Sequence:
         return self.is_withdrawn or self.ticket.is_cancelled
 
 
-@dataclasses.dataclass(eq=False)
-class _Call:
-    """Something else than decoding, and who waits for it."""
-
-    compute: Callable[[], object]
-    ticket: Ticket | None
-    outcome: Future[object] = dataclasses.field(default_factory=Future)
-
-    def run(self, row: SchedulerRow) -> None:
-        """Compute it, unless nobody waits any longer."""
-        ticket = self.ticket or Ticket()
-        row.turn(ticket.number, ticket.deadline)
-        try:
-            ticket.check()
-            with ticket.stop, StopTorch(ticket.check):
-                found = self.compute()
-        except CallStopped:
-            self.refuse(ticket.explain())
-        except BaseException as error:
-            self.refuse(error)
-        else:
-            with suppress(InvalidStateError):
-                self.outcome.set_result(found)
-
-    def refuse(self, error: BaseException) -> None:
-        """Raise an error in the thread that waits, unless it was told before."""
-        with suppress(InvalidStateError):
-            self.outcome.set_exception(error)
-
-    def wait(self) -> object:
-        """The outcome, or the error of a request that is cancelled before; that does not wait for what is computed."""
-        if self.ticket is None:
-            return self.outcome.result()
-        ticket = self.ticket
-
-        def leave() -> None:
-            self.refuse(ticket.explain())
-
-        ticket.watch(leave)
-        try:
-            with ticket.wait():
-                return self.outcome.result()
-        finally:
-            ticket.unwatch(leave)
-
-
 @dataclasses.dataclass(frozen=True)
 class SchedulerStats:
     """Load of a scheduler, and what it has done so far."""
@@ -133,10 +85,12 @@ class Scheduler:
         self._wake = threading.Condition()
         self._waiting: OrderedDict[str, deque[_Sequence]] = OrderedDict()
         self._running: dict[int, _Sequence] = {}
-        self._calls: deque[_Call] = deque()
+        self._calls, self._idle = CallQueue(), list[Worker]()
+        self._turn: SharedCall | None = None
+        """The call that computes."""
         self._poked = True
         self._owed = 0.0
-        """Seconds that sequences have for their steps before the next call: as long as the last one took."""
+        """Seconds that sequences have for their steps before the next turn of a call: as long as the last one took."""
         self._closed, self._steps, self._sequences, self._tokens = False, 0, 0, 0
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
@@ -171,7 +125,7 @@ class Scheduler:
         return self.run(lambda: self._engine.score(sources, targets, special))
 
     def decode(self, request: Request) -> list[list[Hypothesis]]:
-        if threading.current_thread() is self._thread:  # a call that decodes: it has its turn now
+        if self._is_computing:  # a call that decodes: it has its turn now
             return self._engine.decode(request)
         batch = ClientBatch(self, CURRENT.get() or Ticket(), streams=False)
         for i in range(len(request)):
@@ -191,14 +145,14 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------ for requests
 
     def run(self, call: Callable[[], T]) -> T:
-        """Run something else than decoding on the thread that computes, and wait for it."""
-        if threading.current_thread() is self._thread:
+        """Run something else than decoding while nothing else computes, and wait for it."""
+        if self._is_computing:
             return call()
-        waiting = _Call(call, CURRENT.get())
+        waiting = SharedCall(call, CURRENT.get(), self._others_wait)
         with self._wake:
             if self._closed:
                 raise RequestCancelled(UNLOADED)
-            self._calls.append(waiting)
+            self._calls.add(waiting)
             self._wake.notify()
         return waiting.wait()  # type: ignore[return-value]
 
@@ -249,20 +203,34 @@ class Scheduler:
         with self._wake:
             self._wake.notify()
 
+    @property
+    def _is_computing(self) -> bool:
+        """Whether this is the thread that computes now."""
+        turn = self._turn
+        if turn is None or turn.worker is None:
+            return threading.current_thread() is self._thread
+        return threading.current_thread() is turn.worker.thread
+
+    def _others_wait(self, call: SharedCall) -> bool:
+        """Whether a call should let others have their turn, or this thread show that it can."""
+        with self._wake:
+            return bool(self._running or self._waiting or self._poked or self._calls.has_others(call.client))
+
     def _run(self) -> None:
         while True:
             with self._wake:
                 self._row.turn(IDLE)
                 self._wake.wait_for(
-                    lambda: self._closed or self._running or self._waiting or self._calls or self._poked
+                    lambda: self._closed or self._running or self._waiting or len(self._calls) or self._poked
                 )
                 self._poked = False
-                if self._closed and not self._running:
+                begun = self._calls.list_begun() if self._closed else []
+                if self._closed and not self._running and not begun:
                     break
                 self._drop_leaving()
                 entering = self._choose_entering()
                 decodes = bool(self._running or entering)
-                call = self._calls.popleft() if self._calls and (self._owed <= 0 or not decodes) else None
+                call = self._calls.choose() if len(self._calls) and (self._owed <= 0 or not decodes) else None
             for sequence in entering:
                 self._enter(sequence)
             if self._running:
@@ -272,11 +240,22 @@ class Scheduler:
                 self._owed -= time.monotonic() - began
             if call is not None:
                 began = time.monotonic()
-                call.run(self._row)
+                self._let_compute(call)
                 self._owed = time.monotonic() - began
         self._refuse_rest()
+        for worker in self._idle:
+            worker.start(None)
         self._batch.close()
         self._row.close()
+
+    def _let_compute(self, call: SharedCall) -> None:
+        """Give a call its turn."""
+        self._turn = call
+        is_over = call.take_turn(self._row, self._idle)
+        self._turn = None
+        if not is_over:
+            with self._wake:
+                self._calls.put_back(call)
 
     def _drop_leaving(self) -> None:
         for number, sequence in list(self._running.items()):
@@ -350,7 +329,6 @@ class Scheduler:
             self._waiting.clear()
             for call in self._calls:
                 call.refuse(RequestCancelled(UNLOADED))
-            self._calls.clear()
 
 
 def count_tokens(hypotheses: Sequence[Hypothesis]) -> int:

@@ -29,6 +29,7 @@ from regard.nn.blocks.sentences import Sentences
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, Spec, spec
+from regard.stopping import rest
 from regard.tasks.common.class_names import check_class_names, pack_classes, unpack_classes
 from regard.tasks.common.classifier import average_log_probs
 from regard.tasks.common.data_settings import check_metrics, configure_files, hold_out_items
@@ -314,6 +315,7 @@ class Babi:
 
     def _batches(self, inputs: Sequence[str | Story], net: Net) -> Iterator[tuple[Sequence[Story], StoryBatch]]:
         for i in range(0, len(inputs), BATCH):
+            rest()
             some = [_read(one) for one in inputs[i : i + BATCH]]
             examples = self.encode([dataclasses.replace(story, answer="") for story in some])
             yield some, self.batch(examples, np.arange(len(some))).to(net.device)

@@ -34,6 +34,7 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Spec, spec
+from regard.stopping import rest
 from regard.tasks.common.data_settings import check_metrics, configure_files, split_pieces
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import add_auxiliary, pair_counts
@@ -228,6 +229,7 @@ class Frames:
             raise SpecError(f"a piece has one continuation, got n_best={search.n_best}; use sample with other seeds")
         out = []
         for i, given in enumerate(self._read_rolls(inputs)):
+            rest()
             rng = Rng(search.seed % (1 << 63), options.first + i) if search.sample else None
             roll, log_prob = self._continue(engine.nets, given, search, rng)
             frames = self.keyboard.pitches(roll)
@@ -272,6 +274,7 @@ class Frames:
         check_pairs(inputs, outputs)
         out = []
         for given, text in zip(self._read_rolls(inputs), outputs, strict=True):
+            rest()
             after = parse_roll(text, self.keyboard)
             room = net.spec.room
             if room is not None and len(after) > room:

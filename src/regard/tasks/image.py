@@ -35,6 +35,7 @@ from regard.nn.blocks.patches import Patches
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
+from regard.stopping import rest
 from regard.tasks.common.class_names import check_class_names, label_indices, pack_classes, rank_classes, unpack_classes
 from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, wanted_class
 from regard.tasks.common.data_settings import check_metrics
@@ -282,6 +283,7 @@ class Image:
         """
         found = list[list[Output]]()
         for some in self._divide(inputs, options.side):
+            rest()
             read = [self._try_image(one, options.side) for one in some]
             if good := [pixels for pixels in read if not isinstance(pixels, DataError)]:
                 pixels = _to_tensor(np.stack(good))
@@ -331,6 +333,7 @@ class Image:
     def _batch_images(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Tensor]:
         """Images in batches of one size; those from files are resized to the model's size, or to `side`."""
         for some in self._divide(inputs, side):
+            rest()
             yield _to_tensor(np.stack([self._load_image(one, side) for one in some]))
 
     def _divide(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Sequence[str | LoadedImage]]:

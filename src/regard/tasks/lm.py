@@ -28,6 +28,7 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Plain, spec
+from regard.stopping import rest
 from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
@@ -186,6 +187,7 @@ class CausalTask(LmFrame, CorpusTask[L]):
                     f"input {number} and its output have {len(whole):,} tokens, and the model reads {net.spec.room:,}; "
                     "shorten them"
                 )
+            rest()
             shared = next((i for i, (a, b) in enumerate(zip(read, whole, strict=False)) if a != b), len(read))
             before, after = whole[:shared], whole[shared:]
             ids = torch.tensor([(before or [self.tokenizer.bos]) + after], device=net.device)

@@ -35,6 +35,7 @@ from regard.nn.blocks.head import Masked, Vocab
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, Spec, spec
+from regard.stopping import rest
 from regard.tasks.common.classifier import average_log_probs
 from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_histories import MASK, EncodedHistories, HistoryBatch, drop_oldest
@@ -395,6 +396,7 @@ class Recommend:
         """For each history the log-probability of every item (items,)."""
         most = max(min(LOGITS // (len(self.items) + 1), ROWS), 1)
         for start in range(0, len(inputs), most):
+            rest()
             some = [self._read(one) for one in inputs[start : start + most]]
             rows = Ragged.of([[number + 1 for number in one[-self.settings.length :]] for one in some])
             side = pad_rows(rows, np.arange(len(some)), MASK)

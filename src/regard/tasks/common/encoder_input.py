@@ -26,6 +26,7 @@ from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import pool_stream
 from regard.nn.core.coords import Coords
+from regard.stopping import rest
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.text_frame import FramedText, Pool, frame_texts
 from regard.text import Template, Tokenizer
@@ -94,6 +95,7 @@ def iterate_batches(
     """Batches of texts of like lengths, with their indices."""
     rows = EncodedTexts.of(framed, [[IGNORE]] * len(framed))
     for indices in batch_by_length([len(ids) for ids, _ in framed], TOKENS):
+        rest()
         yield list(indices), rows.batch(np.asarray(indices, np.int64), pad).to(device)
 
 

@@ -16,6 +16,7 @@ from regard.decode.generation import batch_by_length, pad_rows
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from regard.stopping import rest
 from regard.tasks.common.task import Output
 from regard.text import Tokenizer
 
@@ -135,6 +136,7 @@ def mask_log_probs(
     rows = [tokenizer.frame(texts[i][start : start + reach])[0] for i, start, _ in seen]
     out: list[dict[int, Tensor]] = [{} for _ in texts]
     for indices in batch_by_length([len(row) for row in rows], TOKENS):
+        rest()
         ids = pad_rows([rows[j] for j in indices], tokenizer.pad, device)
         at = Coords.lengths([len(rows[j]) for j in indices], device)
         places = [(r, *seen[j][:2], p) for r, j in enumerate(indices) for p in seen[j][2]]
