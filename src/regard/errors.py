@@ -9,6 +9,7 @@
     ├── DataError                 2   a corpus or input file cannot be used
     │   └── NoRoom                2   an output is too short for what it must include
     ├── CheckpointError           3   a file is damaged, incomplete or not trustworthy
+    │   └── DamagedModel          3   a model computes what are no numbers
     ├── Diverged                  4   training diverged
     ├── DiskFull                  5   there is no disk space for the next checkpoint
     ├── CallStopped               1   another thread ended the call
@@ -97,6 +98,10 @@ class CheckpointError(RegardError):
     """A file is damaged, incomplete or not trustworthy."""
 
     exit_code = 3
+
+
+class DamagedModel(CheckpointError):
+    """A model that was loaded computes what are no numbers: its weights are damaged. The message names no file."""
 
 
 class Diverged(RegardError):

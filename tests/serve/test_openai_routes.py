@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
+import torch
 
 from regard import load
+from regard.tasks.common.encoder_input import NOT_FINITE
+from tests.serve.in_process import FuzzRequest, start_in_process
 from tests.serve.running import Running
 
 
@@ -69,6 +75,25 @@ def test_embeddings(client: openai.OpenAI, models: dict[str, object]) -> None:
         found = client.embeddings.create(model="embed", input=texts, **form)  # type: ignore[arg-type]
         assert [row.embedding for row in found.data] == [pytest.approx(row, abs=1e-5) for row in wanted]
     assert found.usage.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_embeddings_of_a_damaged_model_are_refused_in_words(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+    damaged = load(str(models["embed"]), engine="torch")
+    with torch.no_grad():
+        damaged.net.embed.weight[:, 0] = torch.inf
+    request = FuzzRequest(
+        "POST", "/v1/embeddings", {"content-type": b"application/json"},
+        json.dumps({"model": "embed", "input": ["a fine day"], "encoding_format": form}).encode(),
+    )  # fmt: skip
+
+    async def ask() -> tuple[int, bytes]:
+        async with start_in_process({"embed": damaged.save(tmp_path / "embed")}) as server:
+            return await server.send(request)
+
+    status, body = asyncio.run(ask())
+    assert status == 500
+    assert json.loads(body)["error"]["message"] == NOT_FINITE
 
 
 def test_errors_are_what_the_client_expects(client: openai.OpenAI) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from regard.decode.search import Search
-from regard.errors import CheckpointError, DataError, NoRoom, SpecError
+from regard.errors import DamagedModel, DataError, NoRoom, SpecError
 
 Term = Sequence[int]
 """A term as token ids."""
@@ -32,9 +32,9 @@ NOT_NUMBERS = "the model computes values that are not numbers (NaN): its weights
 
 
 def check_numbers(found: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """The hypotheses of a source; CheckpointError if there are none, or if their scores are not numbers."""
+    """The hypotheses of a source; DamagedModel if there are none, or if their scores are not numbers."""
     if not found or any(math.isnan(each.score) for each in found):
-        raise CheckpointError(NOT_NUMBERS)
+        raise DamagedModel(NOT_NUMBERS)
     return [*found]
 
 

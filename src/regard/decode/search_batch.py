@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.decode.decode_request import NOT_NUMBERS, Hypothesis
 from regard.decode.token_constraints import Constraint
-from regard.errors import CheckpointError, StateError
+from regard.errors import DamagedModel, StateError
 from regard.stopping import Stop, check_stops
 
 
@@ -36,9 +36,9 @@ class SearchStep:
 
 
 def check_log_probs(log_probs: Tensor) -> Tensor:
-    """Return log-probabilities (rows, v) unchanged; CheckpointError if a model computes none: then a whole row is NaN."""
+    """Return log-probabilities (rows, v) unchanged; DamagedModel if a model computes none: then a whole row is NaN."""
     if bool(log_probs[:, 0].isnan().any()):
-        raise CheckpointError(NOT_NUMBERS)
+        raise DamagedModel(NOT_NUMBERS)
     return log_probs
 
 

@@ -57,6 +57,7 @@ FROM_INFERENCE = {
     "busy": (503, 5),
     "cancelled": (503, 1),
     "late": (504, None),
+    "damaged": (500, None),
 }
 """Status and `Retry-After` of errors of the inference process; any other is a 500."""
 

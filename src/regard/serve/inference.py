@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-from regard.errors import CallStopped, DataError, RegardError, SpecError
+from regard.errors import CallStopped, DamagedModel, DataError, RegardError, SpecError
 from regard.machine import wait_politely
 from regard.serve.frames import FrameSocket
 from regard.serve.ticket import CURRENT, RequestCancelled, RequestLate, ServerBusy, Ticket
@@ -171,6 +171,8 @@ def describe_error(error: Exception) -> dict[str, str]:
         return {"type": "unknown", "message": str(error)}
     if isinstance(error, DataError | SpecError):
         return {"type": "invalid", "message": str(error)}
+    if isinstance(error, DamagedModel):
+        return {"type": "damaged", "message": str(error)}
     if isinstance(error, MemoryError):
         return {"type": "busy", "message": "there is not enough memory for this request now"}
     traceback.print_exception(error, file=sys.stderr)

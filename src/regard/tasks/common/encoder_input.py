@@ -19,7 +19,7 @@ from regard.data.batch import IGNORE, PaddedTokens, pad_rows
 from regard.data.ragged import Ragged
 from regard.decode import Engine
 from regard.decode.generation import batch_by_length
-from regard.errors import CheckpointError, SpecError
+from regard.errors import CheckpointError, DamagedModel, SpecError
 from regard.files.folder import TOKENIZER
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -33,6 +33,7 @@ from regard.text import Template, Tokenizer
 
 TOKENS = 8192
 """Tokens per batch when nothing is trained."""
+NOT_FINITE = "the model computes vectors with values that are not finite numbers: its weights are damaged, or too large"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +147,8 @@ def embed_framed(net: Net, tokenizer: Tokenizer, framed: Sequence[FramedText], *
     for indices, read in iterate_batches(framed, tokenizer.pad, net.device):
         with torch.no_grad():
             out[indices] = pool_rows(net, read, pool, unit=unit).float().cpu()
+    if not out.isfinite().all():
+        raise DamagedModel(NOT_FINITE)
     return out
 
 
