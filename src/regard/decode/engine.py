@@ -1,6 +1,6 @@
 """The contract of an engine: what runs a model to decode.
 
-torch is one, the native library another, CTranslate2 a third (`regard.engine`); an engine may also pass requests on to others.
+torch is one, the native library another (`regard.engine`); an engine may also pass requests on to others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """`native`, `ctranslate2` or `torch`."""
+        """`native` or `torch`."""
 
     @property
     def length(self) -> int:
