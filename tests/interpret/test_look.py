@@ -18,6 +18,9 @@ from regard.data.batch import IGNORE
 from regard.errors import DataError, SpecError, UnknownName
 from regard.families import bert, gpt, transformer
 from regard.interpret import attribution, faithfulness, heads, interventions, logit_lens, probing, rollout
+from regard.interpret.look_page import render_page
+from regard.interpret.terminal_view import render_view
+from regard.interpret.view import look_at
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
@@ -106,6 +109,26 @@ def test_occlusion_is_captums(case: tuple[Net, ForwardPass]) -> None:
     theirs = captum.attr.Occlusion(run).attribute(inputs, baselines=bases, sliding_window_shapes=windows)
     for mine, other in zip(sides(attribution.occlusion(net, read, 1)), theirs, strict=True):
         torch.testing.assert_close(mine, other[0, :, 0].double(), **CLOSE)
+
+
+def test_one_sweep_occludes_for_all_predictions(case: tuple[Net, ForwardPass]) -> None:
+    net, read = case
+    for i, found in enumerate(attribution.occlude(net, read, [0, 1])):
+        for mine, other in zip(sides(found), sides(attribution.occlusion(net, read, i)), strict=True):
+            torch.testing.assert_close(mine, other, **CLOSE)
+
+
+def test_a_long_text_is_seen_without_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pass for each token of a text of thousands; the view says so, and draws the rest."""
+    net, read = writer()
+    whole = look_at(net, read, title="a", text="b", output="c", names=["x"] * 50)
+    assert whole.attribution is not None and not whole.omitted
+    monkeypatch.setattr("regard.interpret.view.OCCLUDED", 4)
+    monkeypatch.setattr("regard.interpret.view.occlude", None)
+    short = look_at(net, read, title="a", text="b", output="c", names=["x"] * 50)
+    (note,) = short.omitted
+    assert short.attribution is None and "is not computed" in note and "the limit is 2 tokens" in note
+    assert note in render_view(short) and "is not computed" in render_page([short])
 
 
 def test_a_prediction_that_does_not_exist() -> None:

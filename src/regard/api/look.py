@@ -81,6 +81,7 @@ class Look:
             "wanted": view.wanted,
             "attribution": view.plain_attribution(),
             "lens": view.plain_lens(),
+            "omitted": [*view.omitted],
             "hops": [dataclasses.asdict(hop) for hop in view.hops],
             "weights": [
                 {"layer": layer.name, "head": head, "weights": [[round(v, 6) for v in row] for row in weights.tolist()]}

@@ -14,7 +14,7 @@ output so far.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -60,11 +60,19 @@ def integrated_gradients(net: Net, read: ForwardPass, prediction: int = 0, steps
 
 def occlusion(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
     """Measure how much log P falls when a token is replaced by padding."""
-    inputs = embeddings(net, read)
-    with torch.no_grad():
-        plain = float(_log_prob(net, read, prediction)[0])
+    (found,) = occlude(net, read, [prediction])
+    return found
+
+
+@torch.no_grad()
+def occlude(net: Net, read: ForwardPass, predictions: Sequence[int]) -> list[Attribution]:
+    """Return the `occlusion` of several predictions, with one pass for each token: a pass gives log P of all predictions."""
+    told = read.log_probs(net)
+    for prediction in predictions:
+        _check_prediction(told, prediction)
+    plain = told.double()[0, [*predictions]]  # (p,)
     scores = {}
-    for place, (x, base) in inputs.items():
+    for place, (x, base) in embeddings(net, read).items():
         n = x.shape[1]
         falls = []
         for begin in range(0, n, ROWS):
@@ -72,10 +80,9 @@ def occlusion(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
             keep = torch.ones(len(rows), n, 1, device=x.device, dtype=torch.bool)
             keep[torch.arange(len(rows)), torch.tensor(list(rows))] = False
             tape = Tape(replace={place: partial(use, other=torch.where(keep, x, base))})
-            with torch.no_grad():
-                falls.append(plain - _log_prob(net, read.repeat(len(rows)), prediction, tape))
-        scores[place] = torch.cat(falls)
-    return _by_side(scores, read)
+            falls.append(plain - read.repeat(len(rows)).log_probs(net, tape).double()[:, [*predictions]])
+        scores[place] = torch.cat(falls)  # (n, p)
+    return [_by_side({place: each[:, i] for place, each in scores.items()}, read) for i in range(len(predictions))]
 
 
 def attention(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
@@ -175,9 +182,13 @@ def use(_: Tensor, other: Tensor) -> Tensor:
 
 def _log_prob(net: Net, read: ForwardPass, prediction: int, tape: Tape | None = None) -> Tensor:
     told = read.log_probs(net, tape)
+    _check_prediction(told, prediction)
+    return told[:, prediction].double()
+
+
+def _check_prediction(told: Tensor, prediction: int) -> None:
     if not 0 <= prediction < told.shape[1]:
         raise SpecError(f"there are {told.shape[1]} predictions here, counted from 0, got {prediction}")
-    return told[:, prediction].double()
 
 
 @torch.no_grad()

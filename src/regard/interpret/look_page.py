@@ -58,8 +58,9 @@ def render_page(
     stored = tag("script", Html(text), type="application/json", id="data")
     home = resources.files(__package__)
     noscript = tag("noscript", tag("p", "This page draws with a script of its own, which this browser does not run."))
+    omitted = [tag("p", note) for view in views for note in view.omitted]
     return page(
-        views[0].title, [], body=[tag("div", id="look"), noscript, stored],
+        views[0].title, [], body=[tag("div", id="look"), *omitted, noscript, stored],
         style=home.joinpath("look.css").read_text(encoding="utf-8"),
         script=home.joinpath("look.js").read_text(encoding="utf-8"),
     )  # fmt: skip

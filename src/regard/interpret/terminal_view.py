@@ -44,6 +44,7 @@ def render_view(view: View, *, layer: str | None = None, head: int | None = None
     lines += ["", *(f"{j:>2} {label}" for j, label in enumerate(columns))]
     if view.hops:
         lines += ["", *(f"hop {hop.number} looks at  {hop.sentence}  ({hop.weight:.0%})" for hop in view.hops)]
+    lines += ["", *view.omitted] if view.omitted else []
     return "\n".join(lines)
 
 

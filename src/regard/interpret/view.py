@@ -6,6 +6,7 @@ A view is computed once and then drawn: as a page, as text in a terminal, or as 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.interpret.attribution import occlusion
+from regard.interpret.attribution import occlude
 from regard.interpret.heads import HeadCard, HeadLink, describe_heads, rank_links
 from regard.interpret.logit_lens import LayerReading, read_layers
 from regard.interpret.rollout import flow, rollout
@@ -31,6 +32,8 @@ HOP = re.compile(r"\.hops\.\d+\.weights$")
 """The weights of one of the hops over a story."""
 EXPLAINED = 24
 """Predictions whose attribution is shown."""
+OCCLUDED = 1 << 18
+"""Tokens that are read for the attribution of one text: it takes a pass over all tokens without each of them."""
 FLOW = 150_000
 """The flow is computed up to this number of layers × tokens³."""
 
@@ -101,6 +104,8 @@ class View:
     attribution: Tensor | None
     """(predictions, tokens read) by occlusion: how much log P of a prediction falls without a token."""
     picture: Picture | None = None
+    omitted: Sequence[str] = ()
+    """Sentences on what is left out, because it takes too long for a text of this length."""
 
     def labels(self, side: str) -> list[str]:
         return self.source if side == "source" else self.target
@@ -199,7 +204,7 @@ def look_at(
         title, text, output, list(read.source_tokens or read.tokens), list(read.tokens), layers,
         describe_heads([own]) if own else [], rollout(stack) if stack else None, _flow(stack, read),
         readings, [[names[i] for i in each.best.tolist()] for each in readings],
-        [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read), picture,
+        [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read), picture, _list_omitted(read, stack),
     )  # fmt: skip
 
 
@@ -252,8 +257,27 @@ def _read(net: Net, read: ForwardPass) -> list[LayerReading]:
         return []
 
 
+def _count_occluded(read: ForwardPass) -> int:
+    """The number of tokens that are read to take away each token by itself."""
+    lengths = [len(read.tokens), len(read.source_tokens)]
+    return sum(lengths) ** 2
+
+
 def _attribute(net: Net, read: ForwardPass) -> Tensor | None:
-    if not read.places:
+    if not read.places or _count_occluded(read) > OCCLUDED:
         return None
-    rows = [occlusion(net, read, i) for i in range(min(len(read.places), EXPLAINED))]
+    rows = occlude(net, read, range(min(len(read.places), EXPLAINED)))
     return torch.stack([row.source if read.source is not None else row.tokens for row in rows])
+
+
+def _list_omitted(read: ForwardPass, stack: Sequence[Tensor]) -> list[str]:
+    """Say what takes too long for a text of this length."""
+    out, n = [], sum((len(read.tokens), len(read.source_tokens)))
+    if read.places and _count_occluded(read) > OCCLUDED:
+        out.append(
+            f"what each prediction would be without a token is not computed: that is {n:,} passes over {n:,} tokens, and "
+            f"the limit is {math.isqrt(OCCLUDED)} tokens"
+        )
+    if stack and len(stack) * stack[0].shape[1] ** 3 > FLOW:
+        out.append(f"attention flow is not computed: it takes too long for {stack[0].shape[1]:,} tokens")
+    return out
