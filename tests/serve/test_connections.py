@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from regard.errors import SpecError
-from regard.serve.connections import Connections, find_room, handle_loop_errors
+from regard.serve.connections import Connections, find_room, handle_loop_errors, name_address
 from regard.serve.counted_log import CountedLog
 from regard.serve.server_settings import Limits
 from tests.serve.running import Running, start_server
 
 LOG = logging.getLogger("regard.serve.test")
-Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+Connect = Callable[..., Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = b"POST /nothing HTTP/1.1\r\nHost: elsewhere.example\r\nTransfer-Encoding: chunked\r\n\r\n"
 """The head of a request that the gate refuses at once."""
@@ -90,8 +90,9 @@ async def listen(app: ASGIApp, limits: Limits) -> AsyncIterator[tuple[Connection
     )
     writers: list[asyncio.StreamWriter] = []
 
-    async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+    async def open_one(own: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(own, 0))
         writers.append(writer)
         return reader, writer
 
@@ -171,6 +172,68 @@ def test_a_connection_too_many_is_refused_at_once_while_all_are_answered() -> No
             assert b"Content-Length: %d\r\n" % len(said.partition(b"\r\n\r\n")[2]) in said
 
     run(work)
+
+
+@pytest.fixture
+def counts_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count 127.0.0.1 and 127.0.0.2 as if they were elsewhere."""
+    with suppress(OSError), socket.socket() as one:
+        one.bind(("127.0.0.2", 0))
+        monkeypatch.setattr("regard.serve.connections.name_address", lambda peer: peer[0])
+        return
+    pytest.skip("this system has one address of its own")
+
+
+@pytest.mark.usefixtures("counts_loopback")
+def test_an_address_has_its_share_of_connections_and_closes_its_own() -> None:
+    async def work() -> None:
+        async with listen(answer, Limits(connections=4, address_share=0.5)) as (table, connect):
+            other, writer = await connect("127.0.0.2")  # has waited for the longest time
+            await settle(lambda: len(table._all) == 1)
+            readers = []
+            for count in (2, 3, 3, 3):
+                readers.append((await connect())[0])
+                await settle(lambda count=count: len(table._all) == count)  # type: ignore[misc]
+            assert await is_closed(readers[0]) and await is_closed(readers[1])
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await read_answer(other)
+            assert not readers[2].at_eof() and not readers[3].at_eof()
+
+    run(work)
+
+
+@pytest.mark.usefixtures("counts_loopback")
+def test_an_address_that_is_answered_on_its_whole_share_is_refused() -> None:
+    async def work() -> None:
+        async with listen(answer, Limits(connections=4, address_share=0.5)) as (table, connect):
+            for _ in range(2):
+                (await connect())[1].write(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+            await settle(lambda: len(table._all) == 2 and not table._waiting)
+            assert (await (await connect())[0].read()).endswith(b'{"error":"there are too many connections"}')
+            other, writer = await connect("127.0.0.2")
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await read_answer(other)
+            for one in list(table._all):
+                table._abort(one)
+            assert not table._of
+
+    run(work)
+
+
+def test_a_server_with_few_descriptors_has_smaller_shares() -> None:
+    assert Connections(Limits(), CountedLog(LOG))._share == 500
+    assert Connections(Limits(), CountedLog(LOG), 64)._share == 32
+    assert Connections(Limits(), CountedLog(LOG), 1)._share == 1
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"),
+    [(("127.0.0.1", 5), None), (("::1", 5, 0, 0), None), (("::ffff:127.0.0.1", 5, 0, 0), None), ("", None), (None, None),
+     (("192.0.2.7", 5), "192.0.2.7"), (("::ffff:192.0.2.7", 5, 0, 0), "192.0.2.7"),
+     (("2001:db8:1:2:3::4", 5, 0, 0), "2001:db8:1:2::/64"), (("fe80::1%eth0", 5, 0, 2), "fe80::/64")],
+)  # fmt: skip
+def test_addresses_that_connections_count_for(peer: object, name: str | None) -> None:
+    assert name_address(peer) == name
 
 
 def test_half_a_body_can_be_closed_for_a_newer_connection() -> None:

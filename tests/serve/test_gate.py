@@ -200,7 +200,7 @@ def test_names_and_limits_of_the_command_line() -> None:
         name_models(["runs/dates", "old/dates"])
     with pytest.raises(SpecError, match="should be letters, digits and -_"):
         name_models(["a/b=x"])
-    assert parse_limits(["beams=4", "seconds=2.5"]) == Limits(beams=4, seconds=2.5)
+    assert parse_limits(["beams=4", "seconds=2.5", "address_share=1"]) == Limits(beams=4, seconds=2.5, address_share=1)
     with pytest.raises(SpecError, match="no limit 'beam'; did you mean 'beams'"):
         parse_limits(["beam=4"])
     with pytest.raises(SpecError, match="the limit beams should be a number, got 'x'"):

@@ -2,7 +2,8 @@
 
 A client that sends nothing, half a header or half a body, or takes nothing of its answer, holds a file descriptor. There are at
 most as many connections as leave descriptors for the server itself; beyond that, the one that keeps us waiting for the longest
-time is closed for a new one. One that waits for more than its time is closed anyway.
+time is closed for a new one. One address has at most its share of them, in the same way, so that it cannot take the places of
+the others; not this machine's own, which may be that of a proxy. One that waits for more than its time is closed anyway.
 
     accepted ─▶ header ─▶ body ─▶ answer ─▶ kept alive ─▶ header …
     └────── waits for its client ──────┘    └── waits ──┘
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import ssl
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -49,7 +51,11 @@ class Connections:
     def __init__(self, limits: Limits, log: CountedLog, most: int | None = None) -> None:
         self._limits, self._log = limits, log
         self._most = limits.connections if most is None else most
+        self._share = max(int(self._most * limits.address_share), 1)
+        """Maximum number of connections of one address."""
         self._all: set[BoundedProtocol] = set()
+        self._of: defaultdict[str, set[BoundedProtocol]] = defaultdict(set)
+        """Connections by the address that they count for."""
         self._waiting: OrderedDict[BoundedProtocol, float] = OrderedDict()
         """Since when."""
 
@@ -68,16 +74,28 @@ class Connections:
         """Count a connection, and close another one for it if there are too many."""
         if one in self._all:  # its TLS has begun
             return
-        if len(self._all) >= self._most:
-            if not self._waiting:
-                self._log.note("connections were refused: all others are being answered")
-                one.transport.write(REFUSAL)
-                one.transport.close()
-                return
-            self._log.note("connections were closed for newer ones, while they waited for their client")
-            self._abort(next(iter(self._waiting)))
+        one.address = name_address(one.transport.get_extra_info("peername"))
+        own = self._of.get(one.address, ()) if one.address is not None else ()
+        if len(own) >= self._share and not self._make_room(one, own, " of their address"):
+            return
+        if len(self._all) >= self._most and not self._make_room(one, self._all, ""):
+            return
         self._all.add(one)
+        if one.address is not None:
+            self._of[one.address].add(one)
         self.update(one)
+
+    def _make_room(self, one: BoundedProtocol, among: Collection[BoundedProtocol], which: str) -> bool:
+        """Close the one among these that has waited for the longest time; if none waits, refuse the new one."""
+        oldest = next((each for each in self._waiting if each in among), None)
+        if oldest is None:
+            self._log.note(f"connections were refused: all others{which} are being answered")
+            one.transport.write(REFUSAL)
+            one.transport.close()
+            return False
+        self._log.note(f"connections were closed for newer ones{which}, while they waited for their client")
+        self._abort(oldest)
+        return True
 
     def update(self, one: BoundedProtocol) -> None:
         """Note whether a connection waits for its client, after something happened."""
@@ -91,6 +109,10 @@ class Connections:
     def remove(self, one: BoundedProtocol) -> None:
         self._all.discard(one)
         self._waiting.pop(one, None)
+        if one.address is not None and one.address in self._of:
+            self._of[one.address].discard(one)
+            if not self._of[one.address]:
+                del self._of[one.address]
 
     async def sweep(self) -> None:
         """Close those that waited for too long, for ever."""
@@ -122,6 +144,8 @@ class BoundedProtocol(H11Protocol):
     def __init__(self, table: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._table = table
+        self.address: str | None = None
+        """The address that it counts for, once it is counted."""
         self._left, self._since = 0, 0.0
 
     @property
@@ -209,6 +233,22 @@ class TlsProtocol(asyncio.Protocol):
         self._inner.connection_made(transport)
         if self._early:
             self._inner.data_received(bytes(self._early))
+
+
+def name_address(peer: object) -> str | None:
+    """Name the address that a connection counts for; None for this machine, where a proxy may speak for everybody.
+
+    Whoever has an IPv6 address has all 2⁶⁴ of its network: these are one.
+    """
+    try:
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else "")
+    except ValueError:  # a socket without addresses
+        return None
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_loopback:
+        return None
+    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if address.version == 6 else str(address)
 
 
 def find_room(limits: Limits) -> tuple[int, int]:

@@ -48,6 +48,8 @@ class Limits:
     """Time in which a client takes nothing of its answer."""
     connections: int = 1000
     """Connections; fewer if there are not enough file descriptors."""
+    address_share: float = 0.5
+    """Share of the connections that one address, other than this machine's, or one IPv6 network of 64 bits may have."""
     requests: int = 128
     """Requests that are answered or wait at the same time."""
     client_requests: int = 64
@@ -152,7 +154,7 @@ def read_keys(path: str | Path) -> list[str]:
 
 def parse_limits(given: Sequence[str]) -> Limits:
     """Limits by name: `beams=4`."""
-    known = {field.name: float if field.name.endswith("seconds") else int for field in dataclasses.fields(Limits)}
+    known = {name: type(value) for name, value in dataclasses.asdict(Limits()).items()}
     found: dict[str, float] = {}
     for each in given:
         name, _, value = each.partition("=")
