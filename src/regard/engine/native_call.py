@@ -15,8 +15,8 @@ from typing import TypeVar
 from regard.errors import RegardError
 from regard.stopping import Stop, check_stops, list_stops
 
-LONG = 1 << 28
-"""Bytes of weights times tokens: below this, a call takes no longer than starting a thread and waiting is worth."""
+LONG = 1 << 32
+"""Bytes of weights times tokens: smaller calls take about 40 ms, and are not worth a thread."""
 PAUSE = 0.1
 """Seconds between two looks, where a lock cannot be interrupted."""
 T = TypeVar("T")
