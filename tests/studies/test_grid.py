@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from regard.errors import DataError, RegardError, UnknownName
 from regard.studies.grid import Cell, Grid
 from regard.studies.preparation import Preparation, change
 from regard.training.request import TrainRequest
+from tests.faulty import PowerCut
 from tests.training.small import COPY, TINY, stopping_after
 
 LATER = {"train.steps": 8, "train.validate_every": 4, "train.save_every": 2}
@@ -51,6 +53,24 @@ def test_an_interrupted_cell_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     with stopping_after(5), pytest.raises(RegardError, match="stopped at step 5"):
         Grid(tmp_path / "parts").run([tiny_cell()])
     assert Grid(tmp_path / "parts").run([tiny_cell()])[0].result == whole.result
+
+
+def test_work_that_a_kill_left_goes_and_work_that_was_kept_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, left = tiny_cell("kept"), tiny_cell("left", train__seed=2)
+    Grid(tmp_path, keep=True).run([kept])
+
+    def kill(_: object) -> None:
+        raise PowerCut
+
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr("regard.studies.grid.shutil", SimpleNamespace(rmtree=kill))  # that of nobody else
+        Grid(tmp_path).run([kept, left])
+    assert len([path for path in (tmp_path / "work").iterdir() if path.is_dir()]) == 2
+    Grid(tmp_path).run([kept, left])
+    (stays,) = (tmp_path / "work").iterdir()
+    assert stays.name.startswith("kept-")
 
 
 def test_a_refusal_is_a_result(tmp_path: Path) -> None:

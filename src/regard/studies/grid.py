@@ -178,6 +178,10 @@ class Grid:
         """Run every cell that is not finished; returns the results of all, in their order."""
         for name in (CELLS, WORK):
             make_folder(DISK, self.folder / name)
+        for mark in (self.folder / WORK).glob(_mark(Path("*")).name):
+            key = mark.name.removeprefix(".").removesuffix(".done")
+            if (self.folder / CELLS / f"{key}.json").exists():
+                _remove(mark.with_name(key))
         for line in self.tell_older(cells):
             self.say(line)
         left = [self.ground(cell) for cell in self.missing(cells)]
@@ -258,10 +262,24 @@ def compute_cell(cell: Cell, work: Path) -> str:
 
 
 def run_cell(cell: Cell, out: Path, work: Path, *, keep: bool = False) -> None:
-    """Run one cell to its end and write its result."""
-    write_file(out, compute_cell(cell, work))
+    """Run one cell to its end and write its result. Unless it is kept, the work goes then, also if that is interrupted."""
+    found = compute_cell(cell, work)
     if not keep and work.exists():
+        write_file(_mark(work), "")
+    write_file(out, found)
+    if not keep:
+        _remove(work)
+
+
+def _mark(work: Path) -> Path:
+    """The file that says that a work folder goes once the result of its cell is written."""
+    return work.with_name(f".{work.name}.done")
+
+
+def _remove(work: Path) -> None:
+    if work.exists():
         shutil.rmtree(work)
+    _mark(work).unlink(missing_ok=True)
 
 
 def tell_mixture(found: Sequence[CellResult]) -> list[str]:
