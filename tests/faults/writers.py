@@ -73,6 +73,8 @@ class Writer:
     before: tuple[tuple[str, ...], ...] = ()
     results: tuple[str, ...] = ()
     """Files that are results: at every moment they are absent, as they were, or as they will be."""
+    timed: bool = False
+    """What it prints tells the time."""
     apart: bool = False
     """It starts processes of its own, each of which imports torch: a thousand lives would take hours."""
 
@@ -117,8 +119,8 @@ WRITERS: dict[str, Writer] = {
         ("data.html",),
     ),
     "show": Writer(("show", "plain.yaml")),
-    "study": Writer(_compare("--processes", "0"), results=STUDY),
-    "study apart": Writer(_compare("--processes", "1"), results=STUDY, apart=True),
+    "study": Writer(_compare("--processes", "0"), results=STUDY, timed=True),
+    "study apart": Writer(_compare("--processes", "1"), results=STUDY, timed=True, apart=True),
 }
 
 

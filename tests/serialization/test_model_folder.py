@@ -14,6 +14,7 @@ from regard.errors import CheckpointError, RegardError
 from regard.files.folder import MANIFEST, read_folder, write_folder
 from regard.serialization.model_folder import CONFIG, find_model, identify_folder
 from regard.training.train import run_training
+from tests.faulty import no_descriptors
 from tests.training.small import tiny
 
 LOAD = """
@@ -73,3 +74,11 @@ def test_final_comes_before_best_and_links_are_refused(run: Path, tmp_path: Path
         find_model(tmp_path)
     with pytest.raises(RegardError, match="there is no model folder"):
         find_model(tmp_path / "nowhere")
+
+
+def test_a_folder_that_cannot_be_read_now_is_not_taken_for_another(tmp_path: Path) -> None:
+    """Without descriptors, a Hugging Face folder was a damaged model of ours, and a run's best model its final one."""
+    write_folder(tmp_path / "hf", {"config.json": b'{"model_type": "gpt2"}'})
+    assert identify_folder(tmp_path / "hf") is None
+    with no_descriptors(), pytest.raises(CheckpointError, match=r"cannot read config\.json in .*Too many open files"):
+        identify_folder(tmp_path / "hf")

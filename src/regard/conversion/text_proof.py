@@ -23,6 +23,7 @@ from regard.decode import Engine, Search
 from regard.engine.torch_engine import TorchEngine
 from regard.errors import RegardError
 from regard.files.folder import read_file
+from regard.files.storage import is_lack
 from regard.model.net import Net
 from regard.tasks.common.capabilities import FramesText, Generates, find_too_long, require, supports
 from regard.tasks.common.task import Task
@@ -97,7 +98,7 @@ def compare_texts(
         except RegardError:
             raise
         except BaseException as error:  # whatever it raises for files that it interprets differently, panics included
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+            if isinstance(error, KeyboardInterrupt | SystemExit) or is_lack(error):
                 raise
             return f"texts were not compared: transformers cannot use this tokenizer ({_first_line(error)})"
     known = other.get_input_embeddings().weight.shape[0]

@@ -220,6 +220,16 @@ ADVICE = {
 }
 
 
+LACKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of the system about what this machine lacks, which say nothing about the file."""
+
+
+def is_lack(error: BaseException) -> bool:
+    """Whether an error, or the one of the system that it explains, is about what this machine lacks."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in LACKS
+
+
 @contextmanager
 def explain_errors(doing: str, folder: Path, *, needed: int = 0, storage: Storage = DISK) -> Iterator[None]:
     """Turn an OSError into an error that says what failed, where, and what to do."""

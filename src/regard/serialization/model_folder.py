@@ -26,7 +26,7 @@ from regard.decode import Search
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import JSON_LIMIT, MANIFEST, WEIGHTS, Folder, parse_json, read_file, read_folder, write_folder
-from regard.files.storage import DISK, Storage
+from regard.files.storage import DISK, Storage, is_lack
 from regard.spec import Plain
 from regard.tasks.common.capabilities import Framed, supports
 from regard.tasks.common.task import Task
@@ -61,10 +61,9 @@ def identify_folder(path: str | Path) -> Literal["model", "run"] | None:
         return "run"
     if not (path / MANIFEST).exists():
         return None
-    with suppress(CheckpointError):  # whoever opens the folder reports the damage
-        config = parse_json(read_file(path, CONFIG, JSON_LIMIT), path / CONFIG)
-        if isinstance(config, dict) and "model_type" in config:  # Hugging Face's key; we write such folders, too
-            return None
+    config = _read_json(path, CONFIG)
+    if isinstance(config, dict) and "model_type" in config:  # Hugging Face's key; we write such folders, too
+        return None
     return "model"
 
 
@@ -110,10 +109,18 @@ def _check_not_moved(run: Path) -> None:
 
 
 def _was_finished(run: Path) -> bool:
-    with suppress(CheckpointError):
-        facts = parse_json(read_file(run, FACTS, JSON_LIMIT), run / FACTS)
-        return isinstance(facts, dict) and FINISHED in facts
-    return False
+    facts = _read_json(run, FACTS)
+    return isinstance(facts, dict) and FINISHED in facts
+
+
+def _read_json(folder: Path, name: str) -> object:
+    """Read a JSON file of a folder; None if it is missing or damaged, which whoever opens the folder reports."""
+    try:
+        return parse_json(read_file(folder, name, JSON_LIMIT), folder / name)
+    except CheckpointError as error:
+        if is_lack(error):  # it may be whole
+            raise
+        return None
 
 
 def read_config(folder: Folder) -> Plain:

@@ -36,8 +36,6 @@ _REFUSALS = (
     errno.EFBIG,
 )
 """Errors of the system about a path, whoever opened it: there is no more to say than their own words."""
-_LACKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of the system about what this machine lacks, wherever it was needed."""
 _BROKEN_PIPE = 141
 """Exit code by which shells report a program that SIGPIPE ended."""
 
@@ -179,13 +177,15 @@ class ProgressLine:
 
 def _describe(error: BaseException) -> tuple[str, int]:
     """The message of an error for users, and the exit code."""
+    from regard.files.storage import LACKS
+
     if isinstance(error, RegardError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if isinstance(error, MemoryError):
         return _describe_lack(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
-    if isinstance(error, OSError) and error.errno in _LACKS:
+    if isinstance(error, OSError) and error.errno in LACKS:
         return _describe_lack(error)
     if isinstance(error, OSError) and error.errno in _REFUSALS and error.filename is not None:
         return f"{_name(error)}{error.strerror}", DataError.exit_code
