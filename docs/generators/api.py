@@ -22,8 +22,9 @@ def names() -> list[str]:
         if inspect.isfunction(value) and name[0] != "_" and "options" not in name
     ]
     returned = [cls for function in (*functions, *methods) for cls in _classes(_returns(function))]
+    classes = [thing for thing in offered if inspect.isclass(thing) and thing is not regard.Model]
     own = [cls for cls in (regard.Model, *returned) if dataclasses.is_dataclass(cls) or cls is regard.Model]
-    return list(dict.fromkeys(f"{thing.__module__}.{thing.__qualname__}" for thing in (*functions, *own)))
+    return list(dict.fromkeys(f"{thing.__module__}.{thing.__qualname__}" for thing in (*functions, *own, *classes)))
 
 
 def _returns(function: object) -> object:

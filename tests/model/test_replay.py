@@ -41,7 +41,7 @@ def greedy_by_whole_passes(net: Net, source: list[int], longest: int) -> tuple[i
     with torch.no_grad():
         memory = net.encode(torch.tensor([source]), Coords.span(len(source)))
         while len(written) < longest:
-            stream, _ = net.decode(Request(torch.tensor([[BOS, *written]]), Coords.span(len(written) + 1), memory))
+            stream, _ = net.decode(torch.tensor([[BOS, *written]]), Coords.span(len(written) + 1), memory)
             logits = net.logits(stream)[0, -1]
             logits[[BOS, PAD]] = -torch.inf
             written.append(int(logits.argmax()))

@@ -142,7 +142,7 @@ def test_the_tape_goes_on_past_the_source() -> None:
     source, target, at = torch.randint(11, (2, 4)), torch.randint(11, (2, 7)), Coords.lengths([4, 2])
     with torch.no_grad():
         memory = net.encode(source, at)
-        whole, _ = net.decode(Request(target, Coords.span(7), memory))
+        whole, _ = net.decode(target, Coords.span(7), memory)
         state, parts = net.start(2, 1), []
         for a, b in ((0, 1), (1, 2), (2, 6), (6, 7)):
             part, following = net.decode(target[:, a:b], Coords.span(b - a, a), memory, state)
@@ -151,7 +151,7 @@ def test_the_tape_goes_on_past_the_source() -> None:
         torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
         other = target.clone()
         other[:, 5] = (other[:, 5] + 1) % 11
-        after, _ = net.decode(Request(other, Coords.span(7), memory))
+        after, _ = net.decode(other, Coords.span(7), memory)
     moved = (after - whole).abs().amax((0, 2)) > 1e-9
     assert moved.tolist() == [False] * 5 + [True] * 2
 

@@ -70,6 +70,7 @@ class TestBeginning:
     def test_a_lone_vector_starts_like_a_row_of_a_table(
         self, init: str, std: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Its module leaves it unset (`torch.empty`); the scheme never leaves it as the memory was."""
         monkeypatch.setattr(DriftMixer, "initialize", Mixer.initialize)
         for mixer in drifts(writer(Drift()).replace("width", 400).replace("init", init).build()):
             assert mixer.scale.std().item() == pytest.approx(std, rel=0.15)

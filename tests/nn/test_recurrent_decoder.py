@@ -94,7 +94,7 @@ class TestRefusals:
     def test_a_memory_of_somebody_else(self) -> None:
         net, keys = model(recurrent(), RecurrentDecoder(LSTM())).build(), torch.zeros(1, 3, 8)
         with pytest.raises(SpecError, match=r"^the memory has no final states of recurrent layers"):
-            net.decode(Request(torch.zeros(1, 2, dtype=torch.long), Coords.span(2), Memory(keys, keys, Coords.span(3))))
+            net.decode(torch.zeros(1, 2, dtype=torch.long), Coords.span(2), Memory(keys, keys, Coords.span(3)))
         with pytest.raises(SpecError, match=r"^decoder reads a memory, and none was given; give the model a source$"):
             net.decode(torch.zeros(1, 2, dtype=torch.long), Coords.span(2))
 

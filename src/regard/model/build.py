@@ -21,7 +21,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
     """Check the spec, make the module and initialize it; all refusals are in one error."""
     _check(spec)
     if seed is None:
-        with _explain_overflow():
+        with _explain_overflow(), _fill_unset():
             net = Net(spec)
         initialize(net, spec.init)
         return net
@@ -39,6 +39,17 @@ def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
         raise SpecError(*faults)
     net.load_weights(weights)
     return net
+
+
+@contextmanager
+def _fill_unset() -> Iterator[None]:
+    """Make what nobody has set yet (`torch.empty`) NaN, as torch does where results must be the same in every run."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:

@@ -77,7 +77,10 @@ Initializer = Callable[[Shape, ParameterInfo], Distribution]
 
 
 def initialize(net: Net, scheme: str) -> None:
-    """Initialize parameters in place, each by its rule; then parts adjust their own."""
+    """Initialize parameters in place, each by its rule; then parts adjust their own.
+
+    What a plugin's module leaves unset (NaN, see `build`) is drawn by the scheme.
+    """
     if scheme not in SCHEMES:
         raise UnknownName("initialization", scheme, SCHEMES)
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
@@ -92,7 +95,7 @@ def initialize(net: Net, scheme: str) -> None:
         for name, parameter in net.named_parameters():
             if rules[name] == "zero":
                 parameter.zero_()
-            elif rules[name] == "scheme":
+            elif rules[name] == "scheme" or bool(parameter.isnan().any()):  # a plugin's module left it unset
                 shape = tuple(parameter.shape)
                 base = shapes.get(name, shape)
                 head_width = _head_width(net, name) * width // net.spec.width

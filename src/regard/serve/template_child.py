@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 
-sys.path += sys.argv[1].split(os.pathsep)
+if __name__ == "__main__":
+    sys.path += sys.argv[1].split(os.pathsep)
 
 from typing import NoReturn
 
