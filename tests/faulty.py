@@ -242,13 +242,13 @@ def limited_file_size(size: int) -> Iterator[None]:
 
 
 @contextmanager
-def no_descriptors() -> Iterator[None]:
-    """No file can be opened: all descriptors that this process may have are taken."""
+def no_descriptors(spare: int = 0) -> Iterator[None]:
+    """No file can be opened beyond so many: all other descriptors that this process may have are taken."""
     import resource
 
     before, free = resource.getrlimit(resource.RLIMIT_NOFILE), os.open(os.devnull, os.O_RDONLY)
     os.close(free)  # the lowest that is free
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, before[1]))
     try:
         yield
     finally:

@@ -14,11 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.conversion import hf
+from regard.conversion.weight_files import list_weights
 from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
 from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling
 from tests.conversion.tiny import MODELS, compared, make, put, saved
+from tests.faulty import no_descriptors
 
 
 @pytest.fixture(scope="module")
@@ -316,3 +318,17 @@ def test_a_value_of_any_kind_is_used_or_refused_in_words(name: str, tmp_path: Pa
     )
     if name == "bert":
         assert said(model).endswith("cannot convert float infinity to integer")
+
+
+def test_weights_that_cannot_be_opened_now_are_not_damaged(folder: Path) -> None:
+    """The library opens them twice, and torch says in words of its own that it cannot."""
+    told = 0
+    list_weights(folder)
+    for spare in range(4):
+        with no_descriptors(spare):
+            try:
+                list_weights(folder)
+            except CheckpointError as error:
+                told += 1
+                assert "Too many open files" in str(error) and "raise the limit of open files" in str(error)
+    assert 0 < told < 4

@@ -97,6 +97,7 @@ static long meet(const char *name, const char *path, int writes) {
         strncpy(row->path, path + skip, sizeof row->path - 1);
     }
     if (!plan->target || number < plan->target) return COUNT;
+    if (plan->action == ERROR && plan->error == ENOSPC && !writes) return COUNT;  // only what writes needs room
     if (number > plan->target && !(plan->lasting && writes)) return COUNT;
     if (number == plan->target) plan->hit = 1;
     if (plan->action == KILL) end_here();

@@ -7,6 +7,8 @@ only if trusted. An index may name only files in its own folder.
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,11 +123,24 @@ def _open(file: Path) -> Any:
 
     place = file_in(file.parent, file.name)
     check_header(place)
-    try:
-        return safe_open(place, framework="pt")
-    except (SafetensorError, OSError, ValueError, MemoryError) as error:
-        said = str(error).partition("\n")[0]
-        raise CheckpointError(f"{file} is damaged: it is not a valid safetensors file ({said})") from None
+    with explain_errors(f"read {file.name}", file.parent):
+        try:
+            return safe_open(place, framework="pt")
+        except (SafetensorError, OSError, ValueError, MemoryError, RuntimeError) as error:
+            said = str(error).partition("\n")[0]
+            if number := _find_number(error, said):
+                raise OSError(number, os.strerror(number), str(file)) from None
+            if type(error) is RuntimeError:
+                raise
+            raise CheckpointError(f"{file} is damaged: it is not a valid safetensors file ({said})") from None
+
+
+def _find_number(error: Exception, said: str) -> int | None:
+    """The number of the system's error, which torch tells in words: unable to open file … Too many open files (24)."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"^unable to .+ \((\d+)\)$", said)
+    return int(found[1]) if found else None
 
 
 def _read_pickles(files: list[Path], trust: bool) -> StoredWeights:
