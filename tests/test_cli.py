@@ -132,7 +132,7 @@ def test_exit_codes_are_the_promised_ones() -> None:
     codes = {kind.__name__: kind.exit_code for kind in tree(errors.RegardError)}
     assert codes | {"Interrupted": errors.Interrupted("", 15).exit_code} == {
         "RegardError": 1, "SpecError": 2, "UnknownName": 2, "ShapeError": 1, "StateError": 1, "LawError": 2, "DataError": 2,
-            "NoRoom": 2,        "CheckpointError": 3, "Diverged": 4, "DiskFull": 5, "OutputLost": 1,
+            "NoRoom": 2,        "CheckpointError": 3, "DamagedModel": 3, "Diverged": 4, "DiskFull": 5, "OutputLost": 1,
         "CallStopped": 1,       "Interrupted": 143,
     }  # fmt: skip
 
